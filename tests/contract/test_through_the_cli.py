@@ -52,6 +52,10 @@ SERVING: tuple[Scenario, ...] = tuple(
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"input_tokens": 512}},)
 SERVING += ({**DENSE, "gpus": 1, "job": "inference", "serve": {"engine": "llama.cpp", "concurrency": 1}},)
+SERVING += tuple(
+    {**EXPERTS, "gpus": 8, "job": "inference", "serve": {"engine": engine, "concurrency": 64}}
+    for engine in ("vllm", "sglang")
+)
 
 
 @dataclass(frozen=True)

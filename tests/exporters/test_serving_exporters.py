@@ -32,6 +32,34 @@ def test_attention_groups_and_whole_experts_are_read_back(name: str, tmp_path: P
     assert {key: facts[key].value for key in wanted} == wanted
 
 
+@pytest.mark.parametrize(("name", "dispatcher"), [
+    ("vllm", "deepep-low-latency"), ("vllm", "pplx"), ("sglang", "deepep"), ("sglang", "deepep-normal"),
+    ("kubernetes", "nvlink"),
+])  # fmt: skip
+def test_how_tokens_get_to_experts_is_read_back(name: str, dispatcher: str, tmp_path: Path) -> None:
+    exporter = exporters()[name]
+    keys = {"serve.dispatcher": dispatcher, "serve.redundant_experts": 32, "serve.two_batch_overlap": True}
+    asked = plan(serve__dispatcher=dispatcher, serve__redundant_experts=32, serve__two_batch_overlap=True)
+    exported = export(asked, exporter)
+    assert exported.unsaid == ()
+    file = tmp_path / f"service{exporter.ending}"
+    file.write_text(exported.written.text, encoding="utf-8")
+    found = read_foreign([file], Asked())
+    assert {key: found.facts[key].value for key in keys} == keys
+    assert [each.key for each in found.ignored if each.effect == "memory or time"] == []
+
+
+def test_replicas_that_prefill_have_deepeps_kernels_for_prompts() -> None:
+    pools = plan(serve__dispatcher="deepep", serve__prefill_replicas=1, serve__prefill_dp=8, serve__prefill_ep=8)
+    text = export(pools, exporters()["llm-d"]).written.text
+    assert text.count("deepep_high_throughput") == text.count("deepep_low_latency") == 1
+
+
+def test_slots_of_tensorrt_llm_are_experts_and_their_copies() -> None:
+    exported = export(plan(serve__redundant_experts=32, serve__dispatcher="nvlink"), exporters()["trtllm"])
+    assert "num_slots: 288" in exported.written.text
+
+
 def test_replicas_are_those_of_a_deployment(tmp_path: Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text(export(plan(replicas=3), exporters()["kubernetes"]).written.text, encoding="utf-8")

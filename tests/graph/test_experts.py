@@ -9,7 +9,7 @@ import pytest
 from cases import GPT, graph, job
 from msgspec.structs import replace
 
-from xe_sizer.graph.experts import busiest_load, expert_rows, largest_of, reserved_rows, touched_experts
+from xe_sizer.graph.experts import balanced_load, busiest_load, expert_rows, largest_of, reserved_rows, touched_experts
 from xe_sizer.graph.inputs import CASTS, Block, Learning
 from xe_sizer.graph.model import Experts, ModelShape
 from xe_sizer.graph.operators import Collective, Kernels, Matmul, MemoryBound, Operator, launches
@@ -121,22 +121,58 @@ def test_a_loop_takes_a_quarter_of_a_millisecond_an_expert_to_launch() -> None:
 
 
 def test_the_busiest_rank_has_more_the_fewer_experts_it_holds() -> None:
-    """8 ranks of 4 experts with loads that vary by 45 %: 1 + 0.45 x 1.434 / 2; one rank has all, two at most twice."""
-    ranks, local = np.array([1.0, 2.0, 8.0, 8.0]), np.array([32.0, 16.0, 4.0, 16.0])
-    loads = busiest_load(ranks, local, Kernels(expert_imbalance=1.1, expert_spread=0.45))
-    assert loads == pytest.approx([1.0, 1.1 * (1 + 0.45 * 0.589 / 4), 1.1 * 1.3227, 1.1 * 1.1613], rel=1e-3)
-    assert busiest_load(ranks, local, Kernels(expert_spread=9.0)).tolist()[1] == pytest.approx(2.0)
-    assert busiest_load(ranks, local, Kernels()).tolist() == [1.0] * 4
+    """Quantiles of gamma distributions, by bisection: of 2 ranks with 16 experts that vary by 45 %, 8 with 4 or 16.
+
+    One rank has all, two at most twice; experts that all get as many have the imbalance of their ranks alone.
+    """
+    ranks, many = np.array([1.0, 2.0, 8.0]), np.full(3, 1e9)
+    varied = Kernels(expert_imbalance=1.1, expert_spread=0.45)
+    assert busiest_load(ranks, many, 32, varied) == pytest.approx([1.0, 1.1 * 1.0634, 1.1 * 1.3383], rel=2e-3)
+    assert busiest_load(ranks, many, 128, varied)[2] == pytest.approx(1.1 * 1.1655, rel=2e-3)
+    assert busiest_load(ranks, many, 32, Kernels(expert_imbalance=9.0)).tolist() == [1.0, 2.0, 8.0]
+    assert busiest_load(ranks, many, 32, Kernels()).tolist() == [1.0] * 3
+
+
+def test_of_few_tokens_chance_makes_some_rank_busy() -> None:
+    """One token copy a rank in the mean of 8: throws of 8 balls into 8 bins have 2.6 in the fullest (65,536 throws)."""
+    load = busiest_load(np.array([8.0]), np.ones(1), 10**9, Kernels(expert_spread=1e-6))
+    assert load == pytest.approx(2.6, rel=0.12)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "copies", "published"),
+    [(32, None, 2.564), (32, 32, 1.109), (36, 32, 1.115)],
+)
+def test_placed_by_their_load_experts_are_as_balanced_as_published(
+    ranks: int, copies: int | None, published: float
+) -> None:
+    """DeepSeek-R1, 256 experts that vary by 1.28, 1,024 tokens a rank (TensorRT-LLM blog 4, table 1)."""
+    kernels = Kernels(expert_spread=1.28, redundant_experts=copies)
+    load = busiest_load(np.array([float(ranks)]), np.array([1024.0]), 256, kernels)[0]
+    assert load == pytest.approx(published, rel=0.18 if copies is None else 0.02)
+
+
+def test_copies_go_to_the_busiest_experts() -> None:
+    """Of 2 experts that vary by 3 the heavier has w, a copy leaves half of it, and one more a third."""
+    alone = balanced_load(2, 0, 2, 3.0) / 2.0  # the heavier's share
+    assert alone > 0.75
+    assert balanced_load(2, 2, 4, 3.0) / 4.0 == pytest.approx(max(alone / 3.0, 1.0 - alone))
+    assert balanced_load(256, 0, 64, 1.2) > balanced_load(256, 64, 64, 1.2) >= 1.0
+
+
+def test_a_rank_is_as_busy_as_is_said() -> None:
+    said = Kernels(expert_spread=1.2, expert_skew=1.7)
+    assert busiest_load(np.array([1.0, 8.0]), np.ones(2), 256, said).tolist() == [1.0, 1.7]
 
 
 def test_an_expert_takes_no_more_than_its_capacity_and_padding_fills_it() -> None:
     """The busiest of 8 ranks has 1.4 times the mean, or 1.25; all have 1.25, even one alone, where all are padded."""
-    ranks, local = np.array([1.0, 8.0]), np.array([32.0, 4.0])
+    ranks, copies = np.array([1.0, 8.0]), np.full(2, 1e9)
     skewed = Kernels(expert_imbalance=1.4)
-    assert busiest_load(ranks, local, skewed).tolist() == [1.0, 1.4]
-    assert busiest_load(ranks, local, replace(skewed, expert_capacity=1.25)).tolist() == [1.0, 1.25]
+    assert busiest_load(ranks, copies, 32, skewed).tolist() == [1.0, 1.4]
+    assert busiest_load(ranks, copies, 32, replace(skewed, expert_capacity=1.25)).tolist() == [1.0, 1.25]
     padded = replace(skewed, expert_capacity=1.25, pads_experts=True)
-    assert busiest_load(ranks, local, padded).tolist() == [1.25, 1.25]
+    assert busiest_load(ranks, copies, 32, padded).tolist() == [1.25, 1.25]
 
 
 def shared_out(stack: str = "megatron-lm", ep: float = 8, **flags: object) -> dict[str, Operator]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -176,6 +176,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
+    dispatcher, redundant_experts, expert_skew, two_batch_overlap : of a served mixture, as the keys of `serve`
+    phase : prefill or decode, of replicas that do nothing else: their sequences are all in it
     draft_tokens, acceptance_rate : proposed in a step of speculative decoding, and the probability that each is kept
     """
 
@@ -247,6 +249,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     statistic: str | None = None
     prefix_cache: bool | None = None
     prefix_hit_share: HitShare | None = None
+    dispatcher: str | None = None
+    redundant_experts: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    expert_skew: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    two_batch_overlap: bool | None = None
+    phase: Literal["prefill", "decode"] | None = None
     draft_tokens: Degree | None = None
     acceptance_rate: Share | None = None
     beams: Degree | None = None

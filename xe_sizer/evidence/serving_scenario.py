@@ -93,7 +93,8 @@ def put_load(record: Record, flags: Flags) -> None:
         record = msgspec.structs.replace(record, **scaled)
     flags.put("serve.concurrency", record.concurrency)
     flags.put("serve.request_rate", record.request_rate)
-    if record.sequences and load_engine(flags.values["serve.engine"]).batching.batching == "static":
+    together = record.phase or load_engine(flags.values["serve.engine"]).batching.batching == "static"
+    if record.sequences and together:
         flags.put("serve.batch", record.sequences)
     else:
         _requests(record, flags)
@@ -467,6 +468,8 @@ def _launch_options(record: Record, model: ModelShape, flags: Flags) -> None:
             flags.put("serve.kv_cache", FP8, "KV cache fp8, as benchmarks launch it: not stated")
     flags.put("serve.scheduler_recv_interval", record.scheduler_recv_interval)
     flags.put("serve.batch_wait_iters", record.batch_wait_iters)
+    for name in ("dispatcher", "redundant_experts", "expert_skew", "two_batch_overlap"):
+        flags.put(f"serve.{name}", getattr(record, name))
     if record.adapters:
         flags.put("serve.adapters", record.adapters)
         flags.put("lora.rank", record.lora.rank)

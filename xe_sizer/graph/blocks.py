@@ -470,6 +470,7 @@ def exchange(
     forward: tuple[tuple[str, Array], ...],
     backward: tuple[tuple[str, Array], ...],
     picks: Picks | None = None,
+    start_s: float | None = None,
 ) -> Collective:
     """A collective of the layer; it keeps nothing, and exchanges nothing where its group is a single rank.
 
@@ -481,6 +482,7 @@ def exchange(
     name, module, group : of the exchange; the group is one of those of `Collective`
     forward, backward : operations with their messages, shape (rank shape,) [bytes]
     picks : of tokens that go once to each place that holds experts which they picked; None: to every expert
+    start_s : as `Collective` has it [s]
 
     Returns
     -------
@@ -493,7 +495,7 @@ def exchange(
         tuple((operation, np.where(several, message, 0.0)) for operation, message in side)
         for side in (forward, backward)
     )
-    return Collective(name, module, block.layers, block.inputs.zeros, group, sent, sent_back, picks)
+    return Collective(name, module, block.layers, block.inputs.zeros, group, sent, sent_back, picks, start_s)
 
 
 def visited_places(picks: Picks, places: Array) -> Array:

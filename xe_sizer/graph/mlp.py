@@ -28,13 +28,14 @@ from xe_sizer.graph.experts import (
     expert_rows,
     expert_weights,
     find_loop,
+    held_experts,
     replicated,
     reserved_rows,
     touched_experts,
     turns,
 )
 from xe_sizer.graph.inputs import MASK, Place, adapters_on, narrowing, waiting_input_bytes
-from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, as_array, attention_groups
+from xe_sizer.graph.operators import Matmul, MemoryBound, Picks, attention_groups
 from xe_sizer.graph.weights import OWN_NORMS
 
 if TYPE_CHECKING:
@@ -296,9 +297,9 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from linear(block, "latent down", ("latent_down",), own, inputs.zeros)
     width, loop = experts.latent or inputs.model.hidden, find_loop(inputs.kernels, experts)
     permuted, local = routed * width * e, touched_experts(block, experts)
-    visited = turns(inputs.kernels, as_array(experts.count) / rank.ep, local)
+    visited = turns(inputs.kernels, held_experts(block, experts), local)
     # Among ranks the busiest counts; within one rank a crowded expert leaves another idle.
-    load = busiest_load(rank.ep, as_array(experts.count) / rank.ep, inputs.kernels)
+    load = busiest_load(rank.ep, routed, experts.count, inputs.kernels)
     kept, received = float(inputs.keeps_input("expert_gate", "expert_up")), permuted * load
     saved_bytes = (received if loop else waiting_input_bytes(block, received)) * kept
     routing = inputs.kernels.routing
@@ -342,9 +343,11 @@ def _token_exchanges(
     if inputs.kernels.dispatch == "per-place":
         picks = Picks(experts.per_token, experts.groups, experts.groups_per_token)
         sent = sent * visited_places(picks, rank.ep) / experts.per_token
+    narrow, start_s = inputs.kernels.dispatched_bytes, inputs.kernels.exchange_start_s
     copies = (("all_to_all", sent),)
-    there = exchange(block, "expert dispatch", "experts", "ep", copies, copies, picks)
-    back = exchange(block, "expert combine", "experts", "ep", copies, copies, picks)
+    narrowed = copies if narrow is None else (("all_to_all", sent * narrow / inputs.element_bytes),)
+    there = exchange(block, "expert dispatch", "experts", "ep", narrowed, copies, picks, start_s)
+    back = exchange(block, "expert combine", "experts", "ep", copies, copies, picks, start_s)
     if not np.any(after):
         return (there,), (back,)
     whole, parts = (("all_gather", after * permuted),), (("reduce_scatter", after * permuted),)
@@ -358,7 +361,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     """The products of `local` experts, together or one after the other; `routed` token copies are shared evenly."""
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
     one = np.ones_like(local)
-    held = as_array(experts.count) / rank.ep
+    held = held_experts(block, experts)
     # Where every rank has all tokens, all of them could have picked its experts.
     gathered = inputs.kernels.dispatch == "to-all"
     possible = rank.tokens * attention_groups(rank) * experts.per_token if gathered else routed

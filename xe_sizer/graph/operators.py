@@ -451,6 +451,11 @@ class Kernels(Immutable):
         implementation splits sorted tokens, whose loop nothing replaces
     expert_imbalance : the busiest rank's load over the mean, however experts are spread [-]
     expert_spread : standard deviation of the loads of experts over their mean [-]
+    expert_skew : tokens of the busiest rank over their mean, where they are known [-]
+    redundant_experts : copies of busy experts beside those of the model, which are placed by their load; None: experts
+        lie in their order
+    dispatched_bytes : of an element that goes to an expert; None: as activations [bytes]
+    exchange_start_s : of a kernel that sends tokens to experts or back; None: as the laws of collectives have it [s]
     expert_capacity : tokens that an expert takes at most over the mean [-]; inf: all
     pads_experts : the tokens of every expert are padded to that
     expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
@@ -486,6 +491,10 @@ class Kernels(Immutable):
     dropout: bool = False
     expert_imbalance: float = 1.0
     expert_spread: float = 0.0
+    expert_skew: float | None = None
+    redundant_experts: int | None = None
+    dispatched_bytes: float | None = None
+    exchange_start_s: float | None = None
     expert_capacity: float = np.inf
     pads_experts: bool = False
     selective: str | tuple[str, ...] = "attention"
@@ -715,12 +724,14 @@ class Collective(Operator):
     `group` is tp, cp, ep, etp: ranks that split an expert, or dp: ranks that attend to sequences of their own and share
     experts.
     `picks` where a token goes once to each node and rank that holds experts which it picked; None: to every expert.
+    `start_s` of a kernel that does not start as the laws of collectives have it; None: it does [s].
     """
 
     group: str
     forward: tuple[tuple[str, Array], ...]
     backward: tuple[tuple[str, Array], ...]
     picks: Picks | None = None
+    start_s: float | None = None
 
 
 def stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:

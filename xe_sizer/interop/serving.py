@@ -82,6 +82,32 @@ def share(value: object) -> float | int | None:
     return found
 
 
+# How tokens get to their experts, by the names that engines give to it; what is empty is their default.
+
+_DISPATCHERS: Mapping[str, str] = {
+    **dict.fromkeys(("none", "auto", "naive", "allgather_reducescatter"), ""),
+    **dict.fromkeys(("deepep", "mooncake"), "deepep"),
+    "deepep_high_throughput": "deepep-normal",
+    **dict.fromkeys(("deepep_low_latency", "nixl_ep", "nixl"), "deepep-low-latency"),
+    "pplx": "pplx",
+    **dict.fromkeys(
+        ("flashinfer", "flashinfer_all2allv", "flashinfer_nvlink_one_sided", "flashinfer_nvlink_two_sided"), "nvlink"
+    ),
+    **dict.fromkeys(("mori", "mori_high_throughput", "mori_low_latency"), "mori"),
+}
+_OF_DECODES = {"deepep-low-latency": "deepep"}
+"""Dispatchers of replicas that only decode, and what has them with kernels for the prompts of others."""
+_READ_DISPATCHERS = {plain(name): ours for name, ours in _DISPATCHERS.items()}
+
+
+def dispatcher(value: object) -> str | None:
+    """The dispatcher that an engine's word stands for; None for its default.
+
+    Raises UnreadableError: it is not known here.
+    """
+    return _format(value, _READ_DISPATCHERS, "a way to send tokens to experts")
+
+
 # Number formats of weights and caches by the names that inference engines give to them.
 
 AUTO = ("auto", "none", "null", "")
@@ -428,6 +454,9 @@ def _runs(draft: Draft) -> None:
     """Set aside what goes with nothing else that the file says, so that the scenario runs."""
     if "serve.prefill_replicas" in draft.facts:
         draft.set_aside("serve.requests", "no test is simulated on prefill and decode replicas")
+        sent = draft.facts.get("serve.dispatcher")
+        if sent is not None and sent.value in _OF_DECODES:
+            draft.facts["serve.dispatcher"] = replace(sent, value=_OF_DECODES[sent.value], note="prompts by its others")
     if "serve.users" not in draft.facts or not draft.fact("serve.prefix_hit_share"):
         draft.set_aside("serve.kv_host_gib", "counts for users who come back; pass it with --users, --prefix-hit-share")
 

@@ -80,7 +80,7 @@ _ELSEWHERE = (
         "longest_output_tokens", "images", "image_size", "prefix_hit_share", "turns",
         "turn_tokens", "tool_seconds",
         "fit", "acceptance_rate", "draft_cost", "objective", "hourly_load", "replica_start_s", "percentile",
-        "spare_replicas", "scheme",
+        "spare_replicas", "scheme", "expert_skew",
     )),
 )  # fmt: skip
 """Sections and keys that say what no file of a tool does: data, load, limits, prices, and what the plan was made of."""
@@ -90,6 +90,9 @@ PREFILL_RANKS: Mapping[str, str] = {
     f"layout.{ranks}": f"serve.prefill_{ranks}" for ranks in ("tp", "pp", "ep", "dp")
 }  # fmt: skip
 """Keys of the placement of replicas that only prefill, by those of the others."""
+DISPATCHER = "serve.dispatcher"
+_OF_PROMPTS = {"deepep": "deepep-normal"}
+"""Dispatchers with kernels of their own for prompts, and what has these alone."""
 SAYS_PREFILL = ("serve.prefill_replicas", *PREFILL_RANKS.values())
 _TOLD = (
     *DECIDES, "train.reference", "layout.vpp", "layout.sequence_parallel", "layout.schedule", "layout.zero_group",
@@ -98,9 +101,9 @@ _TOLD = (
     "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
-    "serve.kv_host_gib", "serve.batch_wait_iters",
-    "serve.scheduler_recv_interval", "serve.speculative", "serve.draft_tokens", "serve.draft_width",
-    "train.critic_model", "train.reward_model", "rollout.group",
+    "serve.kv_host_gib", "serve.batch_wait_iters", "serve.dispatcher", "serve.redundant_experts",
+    "serve.two_batch_overlap", "serve.scheduler_recv_interval", "serve.speculative", "serve.draft_tokens",
+    "serve.draft_width", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
     "rollout.offload", "train.backend", "layout.bucket_gib",
@@ -167,7 +170,9 @@ class Plan:
         """The plan of the replicas that only prefill, whose placement is their own; None where all do both."""
         if "serve.prefill_replicas" not in self.values:
             return None
-        placed = {key: self.values.get(theirs, 1) for key, theirs in PREFILL_RANKS.items()}
+        placed: dict[str, Any] = {key: self.values.get(theirs, 1) for key, theirs in PREFILL_RANKS.items()}
+        if self.values.get(DISPATCHER) in _OF_PROMPTS:
+            placed[DISPATCHER] = _OF_PROMPTS[self.values[DISPATCHER]]
         return Plan(self.values | placed, shape=self._shape)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.immutable import Immutable
@@ -98,6 +99,7 @@ def collective_time_s(
     ranks_per_node: ArrayLike,
     network: Network,
     crossing_share: ArrayLike | None = None,
+    start_s: float | None = None,
 ) -> NDArray[np.float64]:
     """Time of one collective over `ranks` ranks of which `ranks_per_node` share each node.
 
@@ -115,6 +117,7 @@ def collective_time_s(
     ranks, ranks_per_node : n, size of the group, and g, how many of it share a node [-]
     network : alpha, c and B by operation and group size; B_out and alpha_out between nodes
     crossing_share : of an all-to-all's message, what leaves the node [-]; None: f(k)
+    start_s : of a kernel of its own, in place of alpha + c sqrt(f bytes) and of alpha_out log2(2 k) [s]; None: neither
 
     Returns
     -------
@@ -131,13 +134,15 @@ def collective_time_s(
         return np.asarray((n - 1.0) * collective_time_s(POINT_TO_POINT, part, n, local, network))
     nodes = np.maximum(n / np.maximum(local, 1.0), 1.0)
     law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
+    if start_s is not None:
+        law = replace(law, alpha_s=(0.0,) * len(law.ranks), root_s_per_sqrt_byte=(0.0,) * len(law.ranks))
     inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)
     rings = operation not in (POINT_TO_POINT, ALL_TO_ALL)  # in these every rank sends its own message to its place
     leaving = wire_factor(operation, nodes) if crossing_share is None else np.asarray(crossing_share)
     crossing = message * (wire_factor(operation, n) / local if rings else leaving)
-    latency_s = network.scale_out_alpha_s * np.log2(2.0 * nodes)
+    latency_s = network.scale_out_alpha_s * np.log2(2.0 * nodes) if start_s is None else 0.0
     across_s = np.maximum(inside_s, crossing / network.scale_out_bytes_per_s) + latency_s
-    total = np.where(nodes > 1, across_s, inside_s)
+    total = np.where(nodes > 1, across_s, inside_s) + (start_s or 0.0)
     return np.where((n > 1) & (message > 0), total, 0.0)
 
 

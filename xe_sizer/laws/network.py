@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Seconds of the exchanges inside the layers.
 
-_Exchange = tuple[str, "Picks | None"]  # operation, and who picks experts in it
+_Exchange = tuple[str, "Picks | None", float | None]  # operation, who picks experts in it, and how it starts
 
 
 def inner_ranks(rank: RankShape) -> dict[str, Array]:
@@ -103,20 +103,21 @@ def _group_times(
             rows = []
             for operation, message in exchanges:
                 if np.any(message):  # not such as those of sequence parallelism where it is off
-                    alike = messages.setdefault((operation, op.picks), [])
-                    rows.append(((operation, op.picks), len(alike)))
+                    alike = messages.setdefault((operation, op.picks, op.start_s), [])
+                    rows.append(((operation, op.picks, op.start_s), len(alike)))
                     alike.append(message)
             places.append((side, op.layers, rows))
     seconds = {
-        (operation, picks): collective_time_s(
+        (operation, picks, start_s): collective_time_s(
             operation,
             stacked(alike, ranks.shape),
             ranks,
             per_node,
             network,
             None if picks is None else _leaving_share(picks, ranks, per_node),
+            start_s,
         )
-        for (operation, picks), alike in messages.items()
+        for (operation, picks, start_s), alike in messages.items()
     }
     sides = [np.zeros(ranks.shape), np.zeros(ranks.shape)]
     for side, layers, rows in places:

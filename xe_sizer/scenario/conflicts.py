@@ -332,15 +332,17 @@ def layout_divides(asked: Asked, model: ModelShape) -> Found:
     return indivisible(model, "layout", asked.layout.tp, asked.layout.ep)
 
 
-def indivisible(model: ModelShape, section: str, tp: int | None, ep: int | None) -> Found:
-    """Heads that tensor parallelism does not divide, and experts that expert parallelism does not."""
+def indivisible(model: ModelShape, section: str, tp: int | None, ep: int | None, redundant_experts: int = 0) -> Found:
+    """Heads that tensor parallelism does not divide, and experts with their copies that expert parallelism does not."""
     if tp and model.heads % tp:
         yield f"{section}.tp", f"tp {tp} does not divide the {model.heads} heads of {model.name}", None
     if ep and ep > 1 and model.experts is None:
         message = f"{model.name} has no experts to spread over ep {ep} GPUs"
         yield f"{section}.ep", message, "leave ep out, or choose a mixture-of-experts model"
-    elif ep and model.experts is not None and model.experts.count % ep:
-        yield f"{section}.ep", f"ep {ep} does not divide the {model.experts.count} experts of {model.name}", None
+    elif ep and model.experts is not None and (model.experts.count + redundant_experts) % ep:
+        beside = f" and their {redundant_experts} copies" if redundant_experts else ""
+        message = f"ep {ep} does not divide the {model.experts.count} experts of {model.name}{beside}"
+        yield f"{section}.ep", message, None
 
 
 def too_many_stages(model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()) -> Found:

@@ -307,6 +307,10 @@ class ServeKeys(TypedDict, total=False):
     max_step_tokens: int | None
     scheduler_recv_interval: int | None
     batch_wait_iters: int | None
+    dispatcher: str | None
+    expert_skew: float | None
+    redundant_experts: int | None
+    two_batch_overlap: bool | None
     objective: str | None
     hourly_load: Sequence[float] | None
     replica_start_s: float | None

@@ -15,6 +15,7 @@ from xe_sizer.laws.device import autocast_to, loaded_in, other_precisions, train
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
+from xe_sizer.software.dispatchers import dispatcher_names, other_dispatchers
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.speculation import drafting_names, other_draftings
 from xe_sizer.software.stack import OverlapWord, sleep_names
@@ -257,6 +258,7 @@ class LimitsSection(Section, frozen=True):
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
+DispatcherName = Annotated[str, named(dispatcher_names, other_dispatchers)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
 Drafts = Annotated[str, named(drafting_names, other_draftings)]
@@ -401,6 +403,26 @@ class ServeSection(Section, frozen=True):
     batch_wait_iters: Annotated[
         Iterations | None,
         about("Decode steps for which prompts wait to be batched with others (TensorRT-LLM)", panel="Engine"),
+    ] = None
+    dispatcher: Annotated[
+        DispatcherName | None,
+        about("How tokens get to experts on other GPUs, e.g. deepep; default: the engine's", panel="Experts"),
+    ] = None
+    expert_skew: Annotated[
+        Skew | None,
+        about(
+            "Tokens of the busiest expert-parallel rank over the mean, if known; 1: balanced",
+            option="serve-expert-skew",
+            panel="Experts",
+        ),
+    ] = None
+    redundant_experts: Annotated[
+        Annotated[int, Meta(ge=0, le=10_000)] | None,
+        about("Place experts by their load (EPLB), with so many copies of busy ones per layer", panel="Experts"),
+    ] = None
+    two_batch_overlap: Annotated[
+        bool | None,
+        about("Compute a step in two halves that hide each other's exchanges with experts", panel="Experts"),
     ] = None
     objective: Annotated[
         Literal["throughput", "latency"] | None,

@@ -10,7 +10,7 @@ from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
-    layout_divides,
+    indivisible,
     needs,
     of_model,
     of_server,
@@ -20,6 +20,7 @@ from xe_sizer.scenario.conflicts import (
 )
 from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, DEFAULT_TURN_TOKENS
 from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.number_formats import GGUF
 from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MTP, NGRAM, drafting_of
 
@@ -72,6 +73,60 @@ def model_sees(asked: AskedService, model: ModelShape) -> Found:
         yield "serve.images", f"{model.name} takes no images, as far as its profile says", None
     elif asked.serve.image_size is not None and not asked.serve.images:
         yield "serve.image_size", "an image size needs a number of images", "add serve.images"
+
+
+def placement_divides(asked: AskedService, model: ModelShape) -> Found:
+    """A placement that the model cannot be spread over, with the copies of its experts."""
+    return indivisible(model, "layout", asked.layout.tp, asked.layout.ep, asked.serve.redundant_experts or 0)
+
+
+EXPERT_KEYS = ("dispatcher", "expert_skew", "redundant_experts", "two_batch_overlap")
+
+
+def experts_are_there(asked: AskedService, model: ModelShape) -> Found:
+    """Settings of experts for a model that has none."""
+    for name in EXPERT_KEYS if model.experts is None else ():
+        value = getattr(asked.serve, name)
+        if value:
+            message = f"{model.name} has no experts ({name} {str(value).lower()})"
+            yield f"serve.{name}", message, "leave it out, or choose a mixture-of-experts model"
+
+
+def engine_reaches_experts(asked: AskedService, engine: Engine) -> Found:
+    """A dispatcher that the engine does not have, or has not in one instance for both prompts and decodes."""
+    name = asked.serve.dispatcher
+    if name is None:
+        return
+    has = engine.exchanges
+    if name not in has.dispatchers:
+        hint = f"it has {', '.join(has.dispatchers)}"
+        yield "serve.dispatcher", f"{engine.name} has no dispatcher {name}", hint
+    elif DISPATCHERS[name].by_phase and not has.by_phase and asked.serve.prefill_replicas is None:
+        message = f"one instance of {engine.name} sends prompts and decodes alike, dispatcher {name} does not"
+        alike = [other for other in has.dispatchers if other.startswith(f"{name}-")]
+        hint = f"choose {' or '.join(alike)}, or prefill and decode apart: prefill_replicas"
+        yield "serve.dispatcher", message, hint
+
+
+def engine_balances_experts(asked: AskedService, engine: Engine) -> Found:
+    """Copies of experts that the engine does not make."""
+    if asked.serve.redundant_experts is not None and not engine.exchanges.redundant_experts:
+        hint = "leave it out, or take an engine that does, such as vllm or sglang"
+        yield "serve.redundant_experts", f"{engine.name} does not place experts by their load", hint
+
+
+def halves_hide_exchanges(asked: AskedService, engine: Engine) -> Found:
+    """Two halves of a batch that the engine does not compute apart, or whose exchanges cannot be hidden."""
+    if not asked.serve.two_batch_overlap:
+        return
+    key, has = "serve.two_batch_overlap", engine.exchanges
+    if not has.halves_from:
+        yield key, f"{engine.name} does not compute a batch in two halves", "leave it out, or take vllm or sglang"
+        return
+    name = asked.serve.dispatcher or has.dispatcher
+    if name in DISPATCHERS and not DISPATCHERS[name].overlaps:
+        able = [other for other in has.dispatchers if DISPATCHERS[other].overlaps]
+        yield key, f"nothing is computed while dispatcher {name} sends", f"add dispatcher {' or '.join(able)}"
 
 
 def stages_have_layers(asked: AskedService, model: ModelShape) -> Found:
@@ -280,7 +335,8 @@ _APART = "say how many replicas only read prompts, or auto"
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_server(servers_are_owned),
-    of_model(layout_divides),
+    of_model(experts_are_there),
+    of_model(placement_divides),
     of_model(model_decodes),
     of_model(model_sees),
     of_model(stages_have_layers),
@@ -289,6 +345,9 @@ RULES: tuple[Rule, ...] = (
     fit_is_open,
     needs("serve.replica_start_s", "serve.hourly_load", "say how the load changes over the day"),
     hours_have_a_load,
+    of_engine(engine_reaches_experts),
+    of_engine(engine_balances_experts),
+    of_engine(halves_hide_exchanges),
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),
     of_engine(prefill_goes_apart),

@@ -20,6 +20,7 @@ from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import FP8, device
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
+from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.engine import NarrowKernel
 from xe_sizer.software.speculation import extended, kept_tokens
 from xe_sizer.software.tuned_experts import is_tuned
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from xe_sizer.laws.device import Efficiency
     from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.laws.operator_time import Device
+    from xe_sizer.software.dispatchers import Dispatcher
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
     from xe_sizer.software.speculation import Acceptance
@@ -251,6 +253,8 @@ class ServingJob(Immutable):
     adapters : beside the weights; None: none
     fetch_s : that the mean request waits for its cache from host memory [s]
     drafter : of speculative decoding; None: nothing that takes time or memory
+    dispatcher : of tokens to experts; expert_skew, redundant_experts : as in `graph.operators.Kernels` [-]
+    halves : steps are computed in two halves that hide each other's exchanges
     """
 
     model: ModelShape
@@ -260,6 +264,10 @@ class ServingJob(Immutable):
     device: Device
     network: Network
     efficiency: Efficiency
+    dispatcher: Dispatcher
+    expert_skew: float | None = None
+    redundant_experts: int | None = None
+    halves: bool = False
     images: Images | None = None
     adapters: ServedAdapters | None = None
     fetch_s: float = 0.0
@@ -316,7 +324,7 @@ def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
 
         shape = experts / ep x width / (tp dp / ep)
 
-    Those over reserved rows are others, which need none.
+    Those over reserved rows are others, which need none, as are those of tokens that a dispatcher sent.
 
     Parameters
     ----------
@@ -330,12 +338,17 @@ def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
     """
     experts, kernels, form = job.model.experts, job.engine.kernels, job.scheme.weights.name
     gpu = job.server.accelerator
+    sent = (placements.ep > 1) & (job.dispatcher.prompts.dispatch != "to-all") & job.scheme.activations.blocked
     if experts is None or gpu.generation not in kernels.tuned_on or form not in kernels.tuned_formats:
         return np.zeros(len(placements), dtype=bool)
-    shapes = zip(experts.count // placements.ep, experts.ffn // placements.expert_tp, strict=True)
+    shapes = zip(
+        (experts.count + (job.redundant_experts or 0)) // placements.ep,
+        experts.ffn // placements.expert_tp,
+        strict=True,
+    )
     tuned = (is_tuned(kernels.tuned_by, job.engine.release, gpu.name, form, int(e), int(n)) for e, n in shapes)
     reserved = reserves(job.engine, job.scheme, gpu) & (placements.expert_tp < kernels.reserved_below)
-    return np.asarray(~(np.fromiter(tuned, dtype=bool, count=len(placements)) | reserved))
+    return np.asarray(~(np.fromiter(tuned, dtype=bool, count=len(placements)) | reserved | sent))
 
 
 def wide_modules(scheme: Scheme) -> frozenset[str]:
@@ -378,6 +391,7 @@ def serving_job(
         device=_device(model, server.accelerator, engine, scheme, efficiency),
         network=_network(server, engine),
         efficiency=efficiency,
+        dispatcher=DISPATCHERS[engine.exchanges.dispatcher],
     )
 
 

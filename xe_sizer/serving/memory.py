@@ -189,19 +189,23 @@ def weight_bytes(model: ModelShape, scheme: Scheme) -> float:
     return float(_stored(np.sum([*layers, *ends, _vision(model, one, scheme)], axis=0), scheme).value[0])
 
 
-def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
+def rank_weight_bytes(
+    model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, redundant_experts: int = 0
+) -> Array:
     """Weights on the fullest rank of each placement.
 
         bytes = heaviest ceil(L / pp) layers in a row + max(embedding + vision, head)
         bytes = layers + embedding + vision + head                                       one stage
 
-    The encoder of images stays in 16 bit, and is sharded like the layers, on the first stage.
+    The encoder of images stays in 16 bit, and is sharded like the layers, on the first stage. Copies of busy experts
+    are divided among the ranks as experts are.
 
     Parameters
     ----------
     model : its weights [-]
     scheme : formats of weights, activations and cache
     placements : shape (placements,)
+    redundant_experts : copies of experts in each layer [-]
 
     Returns
     -------
@@ -210,17 +214,20 @@ def rank_weight_bytes(model: ModelShape, scheme: Scheme, placements: ReplicaLayo
     Source: `weight_bytes`; column-, row- and expert-parallel shards as in Megatron-LM (arXiv:1909.08053) and the
     engines.
     """
-    return _rank_weights(model, scheme, placements).value
+    return _rank_weights(model, scheme, placements, redundant=redundant_experts).value
 
 
 def _rank_weights(
-    model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, on_gpu: float = 1.0, embedded: bool = True
-) -> Sum:
+    model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, on_gpu: float = 1.0, embedded: bool = True,
+    redundant: int = 0,
+) -> Sum:  # fmt: skip
     """The same as elements in the format and in 16 bit, each with its size.
 
     on_gpu : share of the layers, without all of which the head is on the CPU too [-]; embedded : the embedding is there
+    redundant : copies of experts in each layer [-]
     """
-    layers = on_gpu * _fullest_stage(model, scheme, placements)
+    copies = 1.0 + redundant / model.experts.count if model.experts else 1.0
+    layers = on_gpu * _fullest_stage(model, scheme, placements, copies)
     embedding, head = (_elements(part, placements, scheme) for part in _ends(model))
     if not embedded and not model.tied_embeddings:
         embedding = np.zeros_like(embedding)
@@ -247,10 +254,10 @@ def _stored(elements: Array, scheme: Scheme) -> Sum:
     return in_format + product((wide, "elements in 16 bit"), (SIXTEEN_BIT, "B"))
 
 
-def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts) -> Array:
+def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, copies: float) -> Array:
     """Elements of the heaviest run of ceil(layers / pp) layers that a rank may hold, as `_elements`."""
     share = layers_per_stage(model.layers, placements.pp) / model.layers
-    each = [(count, _elements(weights, placements, scheme)) for count, weights in _layers(model)]
+    each = [(count, _elements(weights, placements, scheme, copies)) for count, weights in _layers(model)]
     if len(each) == 1 or model.kv_layers is not None:
         return np.asarray(share * sum(count * elements for count, elements in each))
     kinds = np.stack([elements for _, elements in each], axis=1)  # shape (2, kinds, placements)
@@ -295,10 +302,14 @@ def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Ar
     return np.asarray(np.sum(elements, axis=0))
 
 
-def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme) -> Array:
-    """Elements on one rank in the format, and those in 16 bit, biases among them; shape (2, placements) [-]."""
+def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme, copies: float = 1.0) -> Array:
+    """Elements on one rank in the format, and those in 16 bit, biases among them; shape (2, placements) [-].
+
+    copies : of experts, in the mean [-]
+    """
     found = np.zeros((2, len(placements)))
-    tp, expert_ranks = as_array(placements.tp), as_array(placements.ep) * placements.expert_tp
+    tp = as_array(placements.tp)
+    expert_ranks = as_array(placements.ep) * placements.expert_tp / copies
     kept_wide = wide_modules(scheme)
     for weight in weights:
         stored = weight.kind == "linear" or (scheme.weights.everywhere and weight.module in ("embedding", "head"))
@@ -450,6 +461,8 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
 
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (counted).
 HIDDEN_TENSORS = 3.0
+# Published: two buffers in turn, each to send and to receive 16 bit; DeepEP csrc/config.hpp, LowLatencyLayout.
+DISPATCH_BUFFERS_BYTES = 2.0 * 2.0 * SIXTEEN_BIT
 SAMPLED_TOGETHER = 256  # chosen: sequences that get logits in the engine's first run, and in parts in later ones
 
 
@@ -494,7 +507,8 @@ class Holding(Immutable):
 def weights(held: Holding) -> Sum:
     job = held.job
     embedded = job.engine.memory.embedding == "gpu"
-    return _rank_weights(job.model, job.scheme, held.placements, job.gpu_share, embedded)
+    redundant = job.redundant_experts or 0
+    return _rank_weights(job.model, job.scheme, held.placements, job.gpu_share, embedded, redundant)
 
 
 @part(
@@ -543,20 +557,23 @@ def activations(held: Holding) -> Array:
     The encoder of images runs before the layers and has memory of its own, which they use again.
     """
     job, tp = held.job, as_array(held.placements.tp)
-    elements = _widest(job.model, tp, as_array(held.tokens))
+    elements = _widest(job.model, tp, as_array(held.tokens), job.halves)
     if job.model.vision:
-        elements = np.maximum(elements, _widest(job.model.vision.encoder, tp, _encoded(held, job.model.vision)))
+        encoded = _encoded(held, job.model.vision)
+        elements = np.maximum(elements, _widest(job.model.vision.encoder, tp, encoded))
     return np.asarray(elements * job.element_bytes)
 
 
-def _widest(model: ModelShape, tp: Array, tokens: Array) -> Array:
-    """Elements of the widest tensors that a layer holds together [-]."""
+def _widest(model: ModelShape, tp: Array, tokens: Array, halves: bool = False) -> Array:
+    """Elements of the widest tensors that a layer holds together; of two halves one is inside a block [-]."""
+    hidden = HIDDEN_TENSORS * tokens * model.hidden
+    tokens = tokens / 2.0 if halves else tokens
     wide = tokens * (3.0 if model.gated else 2.0) * model.ffn / tp
     if model.experts:
         per_token = model.experts.per_token * ((3.0 if model.gated else 2.0) * model.experts.ffn / tp + model.hidden)
         wide = np.maximum(wide, tokens * per_token)
     qkv = tokens * (2.0 * model.heads + 2.0 * model.kv_heads) * model.qk_head_dim / tp
-    return np.asarray(HIDDEN_TENSORS * tokens * model.hidden + np.maximum(wide, qkv))
+    return np.asarray(hidden + np.maximum(wide, qkv))
 
 
 def _encoded(held: Holding, tower: VisionTower) -> Array:
@@ -591,9 +608,21 @@ def cuda_context(held: Holding) -> Sum:
     return held.everywhere(held.job.engine.memory.context_gib)
 
 
-@part("communicators", "buffers of NCCL or of the engine's all-reduce", "measured groups, 0.5 to 0.7 GiB")
-def communicators(held: Holding) -> Sum:
-    return held.everywhere(held.job.engine.memory.communicator_gib) * (held.placements.gpus > 1)
+@part(
+    "communicators",
+    "buffers of NCCL or of the engine's all-reduce; room of a dispatcher for the tokens of all ranks with each expert",
+    "measured groups, 0.5 to 0.7 GiB; DeepEP",
+)
+def communicators(held: Holding) -> Sum | Array:
+    groups = held.everywhere(held.job.engine.memory.communicator_gib) * (held.placements.gpus > 1)
+    job, experts = held.job, held.job.model.experts
+    sends = (job.dispatcher.prompts, job.dispatcher.decodes)
+    if experts is None or not any(exchange.rows for exchange in sends):
+        return groups
+    slots = float(experts.count + (job.redundant_experts or 0))
+    tokens = float(job.engine.exchanges.rows_of_a_rank)
+    rows = product((slots, "experts"), (tokens, "tokens"), (float(job.model.hidden), "elements"))
+    return groups + DISPATCH_BUFFERS_BYTES * rows * (held.placements.ep > 1)
 
 
 @part("workspaces", "cuBLAS and the attention's partial results", "the engine")

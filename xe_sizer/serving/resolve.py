@@ -55,6 +55,7 @@ from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sessions import HostCache, Turns
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
+from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
 from xe_sizer.software.speculation import (
@@ -332,7 +333,7 @@ def _assembled(
         think_s = think_s and (turns.gap_s * turns.returning + think_s / turns.turns)
         traffic = turns.traffic(traffic, 1.0)
     requests, arrivals = _requests(scenario, provenance, trace), _arrivals(scenario, provenance)
-    job = replace(job, allocated=_allocated(values, engine))
+    job = replace(job, allocated=_allocated(values, engine), **_expert_settings(scenario, provenance, job))
     job = replace(job, drafter=build_drafter(scenario, provenance, registry, job, traffic))
     job = _with_cpu_layers(job, scenario, provenance, traffic, gpus, amount)
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
@@ -361,6 +362,22 @@ def _assembled(
         read_from_name=_read_from_name(scenario, model, found),
         warnings=tuple(_warnings(model, server, engine, traffic, turns, efficiency)),
     )
+
+
+def _expert_settings(scenario: Scenario, provenance: Provenance, job: ServingJob) -> dict[str, Any]:
+    """How the experts of a mixture are reached and balanced; nothing for other models."""
+    if job.model.experts is None:
+        return {}
+    serve = scenario.values.serve
+    name = job.dispatcher.name
+    if serve.dispatcher is not None:
+        name = provenance.resolve_default("serve.dispatcher", name, "stack")
+    return {
+        "dispatcher": DISPATCHERS[name],
+        "expert_skew": serve.expert_skew,
+        "redundant_experts": serve.redundant_experts,
+        "halves": bool(serve.two_batch_overlap),
+    }
 
 
 def _allocated(values: ScenarioFile, engine: Engine) -> Allocated | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.job import ServingJob
 
 STAGES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+WIDEST = 320  # published: the widest group of experts that is served, the decodes of DeepSeek-V3 (arXiv:2412.19437)
 MORE_STAGES = (1, 2, 4)  # times the fewest that fit: what a deeper pipeline gains is looked at no further
 KEYS = ("tp", "pp", "ep", "dp")
 
@@ -54,19 +55,28 @@ def _candidates(
         for pp in STAGES if "pp" not in fixed else (fixed["pp"],):
             if pp > job.model.layers:
                 continue
-            for ep, dp in _expert_sizes(job, fixed, tp, node):
+            for ep, dp in _expert_sizes(job, fixed, tp, most_gpus):
                 wider = job.engine.pipelined and not fixed and 2 * tp * dp <= node and job.model.heads % (2 * tp) == 0
                 if pp == 1 or not wider or (odd and pp % 2):
                     yield tp, pp, ep, dp
 
 
-def _expert_sizes(job: ServingJob, fixed: Mapping[str, int], tp: int, node: int) -> Iterator[tuple[int, int]]:
-    experts = job.model.experts
-    for dp in _sizes(fixed.get("dp"), node if experts and tp == 1 else 1):
+def _expert_sizes(
+    job: ServingJob, fixed: Mapping[str, int], tp: int, most_gpus: int | None
+) -> Iterator[tuple[int, int]]:
+    experts, node = job.model.experts, job.server.accelerators
+    held = experts.count + (job.redundant_experts or 0) if experts else 1
+    # Groups of several nodes where tokens go to their experts alone; where all go to all, they would cross the network.
+    spread = job.dispatcher.prompts.dispatch != "to-all" or fixed.get("ep", 1) > node
+    groups = _sizes(fixed.get("dp"), node if experts and tp == 1 else 1)
+    if "dp" not in fixed and spread and experts and tp == 1:
+        widest = min(most_gpus or WIDEST, WIDEST, held)
+        groups += [size for size in range(2 * node, widest + 1, node) if held % size == 0 or "ep" in fixed]
+    for dp in groups:
         # Ranks that serve sequences of their own hold whole experts where nobody says otherwise.
         choices = {fixed["ep"]} if "ep" in fixed else {tp * dp} if dp > 1 else {1, tp}
         for ep in choices if experts else {1}:
-            if tp * dp % ep == 0 and (not experts or experts.count % ep == 0):
+            if tp * dp % ep == 0 and held % ep == 0:
                 yield ep, dp
 
 

@@ -26,7 +26,7 @@ from xe_sizer.graph.operators import (
 from xe_sizer.graph.transformer import embedding_operators, layer_operators, sampling_operators, sequence_operators
 from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
+from xe_sizer.laws.collectives import POINT_TO_POINT, STOLEN, collective_time_s
 from xe_sizer.laws.device import Efficiency
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import NETWORK as NETWORK_TIME
@@ -201,8 +201,10 @@ class StepTime(Immutable):
 class EngineStep(Immutable):
     """What the parts of a step are computed from: the operators of one rank, tokens, sequences, decodes.
 
-    layers, ends : operators of the layers, and of embedding, head and the encoder of images
-    sequences : of one group; pure_decode : 1 where no prompt runs, else 0; both of the shape of `rank`
+    layers, ends : operators of the layers, of one half where there are two, and of embedding, head and the encoder of
+    images; rank : of the layers
+    sequences : of one group; pure_decode : 1 where no prompt runs, else 0; halves : that a step is computed in, 1 or 2;
+    all of the shape of `rank`
     """
 
     job: ServingJob
@@ -212,6 +214,7 @@ class EngineStep(Immutable):
     rank: RankShape
     sequences: Array
     pure_decode: Array
+    halves: Array
 
     @property
     def zeros(self) -> Array:
@@ -240,9 +243,9 @@ class EngineStep(Immutable):
         return np.asarray(np.where(self.offloaded > 0, 1.0, self.job.gpu_share))
 
     def longer(self, operator: Operator) -> Array:
-        """How much longer an operator of a layer takes than by its law, of all layers [-]."""
+        """How much longer an operator of a layer takes than by its law, of all layers and halves [-]."""
         grouped = isinstance(operator, Matmul) and operator.grouped
-        return self._on_gpu * (self.imbalance * self._untuned if grouped else self.imbalance)
+        return self.halves * self._on_gpu * (self.imbalance * self._untuned if grouped else self.imbalance)
 
     @cached_property
     def ends_on_gpu(self) -> float:
@@ -252,12 +255,16 @@ class EngineStep(Immutable):
     @cached_property
     def times(self) -> tuple[tuple[Operator, Array], ...]:
         """Operators with the seconds that they take in all layers of the fullest stage."""
-        layers = operator_times(self.layers, self.job.device, backward=False)
         ends = operator_times(self.ends, self.job.device, backward=False)
         return (
-            *((time.operator, self.longer(time.operator) * time.forward_s) for time in layers),
+            *self._layer_times,
             *((time.operator, self.ends_on_gpu * np.ones(1) * time.forward_s) for time in ends),
         )
+
+    @cached_property
+    def _layer_times(self) -> tuple[tuple[Operator, Array], ...]:
+        times = operator_times(self.layers, self.job.device, backward=False)
+        return tuple((time.operator, self.longer(time.operator) * time.forward_s) for time in times)
 
     @staticmethod
     def kind(operator: Operator) -> str:
@@ -290,11 +297,35 @@ class EngineStep(Immutable):
         """Seconds of the exchanges inside the layers by parallel group; nothing where they are hidden."""
         if self.job.efficiency.hides_exchanges:
             return {}
-        operators, efficiency = (*self.layers, *self.ends), self.job.engine.efficiency.collectives
-        return exchange_times(operators, self.rank, self.job.network, efficiency, backward=False)
+        network, efficiency = self.job.network, self.job.engine.efficiency.collectives
+        found = exchange_times((*self.layers, *self.ends), self.rank, network, efficiency, backward=False)
+        if not self.job.halves:
+            return found
+        again = exchange_times(self.layers, self.rank, network, efficiency, backward=False)
+        more = self.halves - 1.0
+        return {group: (once + more * again[group][0], backward) for group, (once, backward) in found.items()}
 
     def exchange_s(self, group: str) -> Array:
         return self.exchanges_s[group][0] if group in self.exchanges_s else self.zeros
+
+    @cached_property
+    def waited_share(self) -> Array:
+        """Of the exchanges with experts, what is waited for; 1 where nothing hides them [-].
+
+            waited = 1 - hidden + steals hidden,  hidden = min(compute / exchange, 1)      two halves
+
+        One half is computed while tokens of the other are under way, so that the longer of both sets the pace of each
+        layer. Kernels that send steal multiprocessors meanwhile, which compute misses for as long.
+
+        Source: DeepSeek's profile-data; SGLang two_batch_overlap.py; `laws.collectives.STOLEN`.
+        """
+        computing_s = sum((seconds for _, seconds in self._layer_times), self.zeros)
+        hidden = np.minimum(computing_s / np.maximum(self.exchange_s("ep"), 1e-12), 1.0)
+        by_prompts, by_decodes = (
+            STOLEN * kind.steals for kind in (self.job.dispatcher.prompts, self.job.dispatcher.decodes)
+        )
+        stolen = np.where(self.pure_decode > 0, by_decodes, by_prompts)
+        return np.asarray(np.where(self.halves > 1.0, 1.0 - hidden * (1.0 - stolen), 1.0))
 
 
 @part("linear layers", MATMUL, LAWS)
@@ -340,9 +371,13 @@ def tensor_parallel(step: EngineStep) -> Array:
     return step.exchange_s("tp")
 
 
-@part("expert-parallel communication", "alpha + c sqrt(MB f) + bytes f / B, f = (n - 1) / n, twice a layer", NETWORK)
+@part(
+    "expert-parallel communication",
+    "tokens to the busiest rank and back: start + bytes f / B, f = (n - 1) / n; of two halves what nothing hides",
+    "collective laws of the server; the dispatcher",
+)
 def expert_parallel(step: EngineStep) -> Array:
-    return step.exchange_s("ep")
+    return step.waited_share * step.exchange_s("ep")
 
 
 @part(
@@ -359,7 +394,7 @@ def pipeline(step: EngineStep) -> Array:
     job, placements = step.job, step.placements
     if job.efficiency.hides_exchanges:
         return step.zeros
-    message = step.rank.tokens * job.model.hidden * job.model.residual_streams * job.element_bytes
+    message = step.halves * step.rank.tokens * job.model.hidden * job.model.residual_streams * job.element_bytes
     near = np.where(placements.gpus <= job.network.node_ranks, 2.0, 1.0)
     once = collective_time_s(POINT_TO_POINT, message, 2.0, near, job.network)
     return np.asarray((as_array(placements.pp) - 1.0) * once)
@@ -421,11 +456,13 @@ def launching_s(step: EngineStep) -> Array:
     """
     job, engine = step.job, step.job.engine
     scan_us = engine.host.scan_us
-    split, python, compiled = step.zeros, step.zeros, step.zeros + _narrow_launches(job, step.layers)
-    for operator in (*step.layers, *step.ends):
-        each = launches(operator)[0]
+    split, python = step.zeros, step.zeros
+    compiled = step.halves * _narrow_launches(job, step.layers)
+    times = ((step.layers, step.halves), (step.ends, np.ones(1)))
+    for operator, often in ((operator, often) for operators, often in times for operator in operators):
+        each = often * launches(operator)[0]
         if scan_us is not None and isinstance(operator, Scan):
-            split = split + operator.layers * scan_us * MICRO * (each > 0)
+            split = split + often * operator.layers * scan_us * MICRO * (each > 0)
         elif isinstance(operator, Attention | Scan):
             split = split + operator.layers * engine.python_s * each
         elif operator.module == EXPERTS:
@@ -440,7 +477,8 @@ def launching_s(step: EngineStep) -> Array:
 def _replayed(step: EngineStep) -> Array:
     """1 for decode steps that a graph replays, else 0."""
     graphs = step.job.engine.host.graphs
-    if not graphs:
+    sparse = step.job.model.experts is not None and np.any(as_array(step.placements.ep) > 1)
+    if not graphs or (sparse and not step.job.dispatcher.decodes.replays):
         return step.zeros
     most = np.where(as_array(step.placements.tp) > MOST_NARROW_TP, graphs[-1], graphs[0])
     return np.asarray(step.pure_decode * (step.sequences <= most))
@@ -609,25 +647,46 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     groups = job.groups(placements)
     decodes, prefills = (of_the_fullest(count, groups) for count in (decodes, prefills))
     together = decodes * each + prefills * tokens
+    sequences, pure_decode = decodes + prefills, (prefills == 0).astype(float)
     kernels = job.engine.kernels
+    with_logits = each if work.decode_logits is None else work.decode_logits
+    sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits else 1.0)
     gpu = job.server.accelerator
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
     gated = gpu.generation not in kernels.ungated_on
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
     fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
+    exchange = job.dispatcher.prompts
     prompts = Kernels.chosen(
-        kernels, reserved_below=below, reserved_gated=gated, sparse_heads=padded, fused_scans=fused
+        kernels,
+        reserved_below=below,
+        reserved_gated=gated,
+        sparse_heads=padded,
+        fused_scans=fused,
+        dispatch=exchange.dispatch,
+        exchange_start_s=exchange.start_s,
+        dispatched_bytes=_dispatched_bytes(job),
+        expert_skew=job.expert_skew,
+        redundant_experts=job.redundant_experts,
     )
     decoding = replace(
         prompts,
         attention="decode",
         repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
     )
+    whole = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
+    seeing = _seeing(job, placements, tp, prefills * tokens, prompts)
+    halves = halves_of(job, together, pure_decode)
+    if job.halves:  # of sequences, or of a prompt where there is but one
+        together, decodes = together / halves, decodes / halves
+        cut = np.maximum(prefills / halves, np.minimum(prefills, 1.0))
+        each_half = tokens * np.where(prefills > 0, prefills / np.maximum(halves * cut, 1e-12), 1.0)
+        prefills, tokens, before = cut, each_half, before + (tokens - each_half) / 2.0
     flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     # The time of attention, scans and the cache depends on whose tokens they are.
     layers = [
         op
-        for op in layer_operators(flat)
+        for op in _of_both_phases(job, flat, pure_decode)
         if not isinstance(op, Attention | Scan) and op.name not in (*OF_SEQUENCES, "scan")
     ]
     for inputs in (
@@ -639,12 +698,10 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     if job.adapters:
         there = job.model, job.adapters, flat.rank.tp
         layers += adapter_operators(*there, together, decodes + prefills, job.element_bytes)
-    with_logits = each if work.decode_logits is None else work.decode_logits
-    sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits else 1.0)
     ends = (
-        *embedding_operators(flat),
+        *embedding_operators(whole),
         *sampling_operators(step_inputs(job, placements, tp, sampled, 1.0, 0.0, prompts)),
-        *_seeing(job, placements, tp, prefills * tokens, prompts),
+        *seeing,
     )
     return EngineStep(
         job=job,
@@ -652,9 +709,66 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         layers=tuple(layers),
         ends=ends,
         rank=flat.rank,
-        sequences=decodes + prefills,
-        pure_decode=(prefills == 0).astype(float),
+        sequences=sequences,
+        pure_decode=pure_decode,
+        halves=halves,
     )
+
+
+def halves_of(job: ServingJob, tokens: Array, pure_decode: Array) -> Array:
+    """Parts that a step is computed in: 2 where halves are asked for and it has tokens enough for the engine.
+
+        halves = 2      tokens >= halves_from of a decode step, or of one with prompts; else 1
+
+    Parameters
+    ----------
+    job : its engine says from how many tokens of a rank it splits a step
+    tokens, pure_decode : of a rank, and 1 where no prompt runs, shape (points,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (points,) [-]
+
+    Source: vLLM check_ubatch_thresholds (v1/worker/ubatch_splitting.py); SGLang two_batch_overlap.py.
+    """
+    if not job.halves:
+        return np.ones(tokens.shape)
+    decodes, prompts = job.engine.exchanges.halves_from
+    return np.where(tokens >= np.where(pure_decode > 0, decodes, prompts), 2.0, 1.0)
+
+
+def _dispatched_bytes(job: ServingJob) -> float | None:
+    """Size of an element on its way to an expert, where that is narrower than between the products [bytes]."""
+    narrow = job.scheme.activations.element_bytes
+    return narrow if job.dispatcher.narrow and narrow < job.element_bytes else None
+
+
+def _of_both_phases(job: ServingJob, inputs: GraphInputs, pure_decode: Array) -> Iterator[Operator]:
+    """Operators of a layer; exchanges with experts are those of prompts where any runs, else those of decodes."""
+    operators = layer_operators(inputs)
+    if not job.dispatcher.by_phase or job.model.experts is None:
+        yield from operators
+        return
+    chosen = job.dispatcher.decodes
+    kernels = replace(inputs.kernels, dispatch=chosen.dispatch, exchange_start_s=chosen.start_s)
+    decoding = (op for op in layer_operators(replace(inputs, kernels=kernels)) if _sends(op))
+    for operator in operators:
+        if isinstance(operator, Collective) and _sends(operator):
+            yield _at(operator, 1.0 - pure_decode)
+            yield _at(next(decoding), pure_decode)
+        else:
+            yield operator
+
+
+def _sends(operator: Operator) -> bool:
+    """Whether tokens go to experts or come back."""
+    return isinstance(operator, Collective) and operator.group == "ep"
+
+
+def _at(operator: Operator, points: Array) -> Operator:
+    """An exchange at the points that are 1, nowhere else."""
+    assert isinstance(operator, Collective)
+    return replace(operator, forward=tuple((operation, message * points) for operation, message in operator.forward))
 
 
 def _seeing(
@@ -853,20 +967,21 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     Source: `laws.operator_time.operator_work` and `laws.network.exchange_times`.
     """
     step, at = time.step, _At(time)
-    groups = ((step.layers, step.longer), (step.ends, lambda _: step.ends_on_gpu * np.ones(1)))
-    return tuple(cost for operators, longer in groups for cost in _of_group(step, at, operators, longer))
+    layers = _of_group(step, at, step.layers, step.longer, step.halves)
+    ends = _of_group(step, at, step.ends, lambda _: step.ends_on_gpu * np.ones(1), np.ones(1))
+    return (*layers, *ends)
 
 
 def _of_group(
-    step: EngineStep, at: _At, operators: tuple[Operator, ...], longer: Callable[[Operator], Array]
+    step: EngineStep, at: _At, operators: tuple[Operator, ...], longer: Callable[[Operator], Array], often: Array
 ) -> Iterator[OperatorCost]:
-    """longer : how much longer kernels take than by their law [-]"""
+    """longer : how much longer kernels take than by their law; often : exchanges run in a step [-]"""
     works = {id(work.operator): work for work in operator_work(operators, step.job.device, backward=False)}
     for operator in operators:
         if not isinstance(operator, Collective):
             yield _kernel(works[id(operator)], at, longer(operator))
         elif operator.group in EXCHANGE_PARTS and not step.job.efficiency.hides_exchanges:
-            yield _exchange(step, at, operator)
+            yield _exchange(step, at, operator, often)
 
 
 def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
@@ -883,17 +998,18 @@ def _kernel(work: OperatorWork, at: _At, longer: Array) -> OperatorCost:
     )
 
 
-def _exchange(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
+def _exchange(step: EngineStep, at: _At, operator: Collective, often: Array) -> OperatorCost:
     factor = step.job.engine.efficiency.collectives
     times = exchange_times((operator,), step.rank, step.job.network, factor, backward=False)
-    seconds = at.one(times[operator.group][0])
+    waited = step.waited_share if operator.group == "ep" else np.ones(1)
+    seconds = at.one(often * waited * times[operator.group][0])
     message = sum((at.one(size) for _, size in operator.forward), 0.0)
     return OperatorCost(
         operator=operator,
         sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
-        times=operator.layers,
+        times=operator.layers * at.one(often),
         flops=0.0,
-        moved_bytes=operator.layers * message,
+        moved_bytes=operator.layers * at.one(often) * message,
         parts={EXCHANGE_PARTS[operator.group].name: seconds} if seconds else {},
         bound=NETWORK_TIME,
     )

@@ -64,7 +64,6 @@ class EngineKernels(_Part, frozen=True):
     all_logits: bool
     windows: bool
     routing: Literal["fused", "eager"]
-    dispatch: Literal["per-expert", "per-place", "to-all"]
     experts: Literal["grouped", "loop", "loop-all"]
     expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     adapter_us: Duration
@@ -158,10 +157,22 @@ class EngineExchanges(_Part, frozen=True):
 
     `all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; graphed: NCCL's kernel
     in a CUDA graph, which starts so too; nccl: as the library's own benchmark.
+    `dispatchers` send tokens to experts, `dispatcher` where nobody names one; `by_phase` where one instance sends
+    prompts and decodes by different kernels, else those of one kind alone do.
+    `halves_from`: tokens of a rank from which a decode step, and one with prompts, is computed in halves that hide each
+    other's exchanges, where that is asked for; none: never.
+    `redundant_experts`: it places experts by their load, with copies of busy ones.
+    `rows_of_a_rank`: tokens of a rank for which dispatchers that keep rows free have some with each expert.
     """
 
     all_reduce: Literal["custom", "graphed", "nccl"]
     floor_us: Duration
+    dispatcher: str
+    dispatchers: tuple[str, ...]
+    by_phase: bool
+    halves_from: tuple[Count, ...]
+    redundant_experts: bool
+    rows_of_a_rank: Count
 
 
 class EngineMemory(_Part, frozen=True):

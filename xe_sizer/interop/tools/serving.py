@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 SAYS = (
     "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
     "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache", "serve.kv_host_gib",
+    "serve.dispatcher", "serve.redundant_experts", "serve.two_batch_overlap",
 )  # fmt: skip
+# Of replicas that only decode, where others prefill, DeepEP's kernels are those of decodes; one instance has one kind.
+_DISPATCHERS_OF_VLLM = {
+    "all-gather": "allgather_reducescatter", "deepep": "deepep_low_latency", "deepep-normal": "deepep_high_throughput",
+    "deepep-low-latency": "deepep_low_latency", "pplx": "pplx", "nvlink": "flashinfer_nvlink_one_sided", "mori": "mori",
+}  # fmt: skip
+_DISPATCHERS_OF_SGLANG = {
+    "all-gather": ("none", None), "deepep": ("deepep", "auto"), "deepep-normal": ("deepep", "normal"),
+    "deepep-low-latency": ("deepep", "low_latency"), "nvlink": ("flashinfer", None), "mori": ("mori", None),
+}  # fmt: skip
 SAYS_ADAPTERS = ("serve.adapters", "serve.adapter_slots", "lora.rank")
 _RANKS_OF_VLLM = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # of adapters (vllm/config/lora.py)
 _ALL_MODULES = ("all-linear",)
@@ -46,6 +56,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
         "pipeline-parallel-size": plan.take("layout.pp", 1),
         "data-parallel-size": dp if dp > 1 else None,
         "enable-expert-parallel": whole,
+        **_experts_of_vllm(plan),
         "gpu-memory-utilization": plan.take("serve.gpu_memory_utilization"),
         "max-model-len": plan.take("serve.max_model_len"),
         "max-num-seqs": plan.take("serve.max_sequences"),
@@ -100,6 +111,14 @@ def _speculative_config(drafts: _Drafts) -> dict[str, Any]:
 def _trtllm_drafts(drafts: _Drafts) -> dict[str, Any]:
     options = {"decoding_type": drafts.word, "max_draft_len": drafts.tokens, "speculative_model": drafts.model}
     return {key: value for key, value in options.items() if value is not None}
+def _experts_of_vllm(plan: Plan) -> dict[str, Any]:
+    copies = plan.take("serve.redundant_experts")
+    return {
+        "all2all-backend": plan.word("serve.dispatcher", _DISPATCHERS_OF_VLLM),
+        "enable-eplb": copies is not None,
+        "eplb-config": f'{{"num_redundant_experts": {copies}}}' if copies else None,
+        "enable-dbo": bool(plan.take("serve.two_batch_overlap")),
+    }
 
 
 def _adapters_of_vllm(plan: Plan) -> dict[str, Any]:
@@ -129,6 +148,7 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         "dp-size": dp if dp > 1 else None,
         "enable-dp-attention": dp > 1,
         "ep-size": plan.take("layout.ep", 1),
+        **_experts_of_sglang(plan),
         "mem-fraction-static": plan.take("serve.gpu_memory_utilization"),
         "context-length": plan.take("serve.max_model_len"),
         "max-running-requests": _of_all(plan.take("serve.max_sequences"), dp),
@@ -144,6 +164,18 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         "speculative-num-steps": drafts.depth if drafts and drafts.word != _NGRAM else None,
         "speculative-eagle-topk": drafts.width if drafts and drafts.word != _NGRAM else None,
         "speculative-num-draft-tokens": drafts.tokens + 1 if drafts else None,
+    }
+
+
+def _experts_of_sglang(plan: Plan) -> dict[str, Any]:
+    copies = plan.take("serve.redundant_experts")
+    backend, mode = plan.word("serve.dispatcher", _DISPATCHERS_OF_SGLANG) or (None, None)
+    return {
+        "moe-a2a-backend": backend,
+        "deepep-mode": mode,
+        "enable-eplb": copies is not None,
+        "ep-num-redundant-experts": copies or None,
+        "enable-two-batch-overlap": bool(plan.take("serve.two_batch_overlap")),
     }
 
 
@@ -180,6 +212,7 @@ def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
         "tensor_parallel_size": tp * dp,
         "pipeline_parallel_size": plan.take("layout.pp", 1),
         "moe_expert_parallel_size": plan.take("layout.ep", 1),
+        "moe_config": _experts_of_tensorrt_llm(plan),
         "enable_attention_dp": dp > 1 or None,
         "max_batch_size": plan.take("serve.max_sequences"),
         "max_num_tokens": plan.take("serve.max_step_tokens"),
@@ -187,6 +220,16 @@ def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
         "kv_cache_config": memory if any(value is not None for value in memory.values()) else None,
         "speculative_config": _trtllm_drafts(drafts) if drafts else None,
     }
+
+
+def _experts_of_tensorrt_llm(plan: Plan) -> dict[str, Any] | None:
+    """Slots of all experts and their copies. The dispatcher is chosen by the hardware: NVLink's where it reaches."""
+    if plan.peek("serve.dispatcher") == "nvlink":
+        plan.said("serve.dispatcher")
+    copies, experts = plan.take("serve.redundant_experts"), plan.shape.experts
+    if copies is None or experts is None:
+        return None
+    return {"load_balancer": {"num_slots": experts.count + copies, "layer_updates_per_iter": 1}}
 
 
 def _quantised(plan: Plan, methods: dict[str, str]) -> str | None:

@@ -13,6 +13,7 @@ from xe_sizer.interop.services import SGLANG
 from xe_sizer.interop.serving import (
     Drafting,
     cache_format,
+    dispatcher,
     human_count,
     method_of,
     serving_tool,
@@ -118,6 +119,26 @@ def _experts(draft: Draft, ep: Written | None, ranks: int) -> None:
         draft.state("layout.ep", ranks, dispatched, "its exchange needs experts on all ranks")
     elif draft.unread.keys().isdisjoint(EP):
         draft.default("layout.ep", 1, "experts are split like other layers")
+    _send(draft)
+
+
+def _send(draft: Draft) -> None:
+    """How tokens get to whole experts on other ranks, copies of busy experts, and halves that hide it."""
+    backend, mode, old = draft.take("moe_a2a_backend"), draft.take("deepep_mode"), draft.on("enable_deepep_moe")
+    found = draft.value(backend, dispatcher) if backend is not None else "deepep" if old is not None else None
+    if isinstance(found, str):
+        kind = {"normal": "-normal", "lowlatency": "-low-latency"}.get(plain(mode.value) if mode else "", "")
+        draft.state("serve.dispatcher", f"{found}{kind}" if found == "deepep" else found, backend or old)
+    copies, balanced = draft.take("ep_num_redundant_experts"), draft.on("enable_eplb")
+    placed = draft.take("init_expert_location")
+    if placed is not None and plain(placed.value) == "trivial":
+        placed = None
+    if copies is not None or balanced is not None or placed is not None:
+        count = draft.value(copies, positive_or_open) or 0
+        draft.state("serve.redundant_experts", count, copies or balanced or placed)
+    halves = draft.on("enable_two_batch_overlap")
+    if halves is not None:
+        draft.state("serve.two_batch_overlap", True, halves)
 
 
 def _drafts(draft: Draft) -> None:

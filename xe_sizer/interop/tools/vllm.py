@@ -14,12 +14,13 @@ from xe_sizer.interop.draft import Table
 from xe_sizer.interop.services import ATOM, VLLM
 from xe_sizer.interop.serving import (
     Drafting,
+    dispatcher,
     method_of,
     serving_tool,
     state_drafts,
     state_service,
 )
-from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive
+from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive, positive_or_open
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
@@ -71,6 +72,22 @@ def _place(draft: Draft) -> None:
             draft.state("layout.ep", ranks, experts, "all ranks of attention: tp x dp")
     elif "enable_expert_parallel" not in draft.unread:
         draft.default("layout.ep", 1, "experts are split like other layers")
+    if experts is not None and is_on(experts.value):
+        _send(draft)
+
+
+def _send(draft: Draft) -> None:
+    """How tokens get to whole experts on other ranks, copies of busy experts, and halves that hide it."""
+    backend = draft.take("all2all_backend")
+    if backend is not None:
+        draft.state("serve.dispatcher", draft.value(backend, dispatcher), backend)
+    balanced = draft.on("enable_eplb")
+    copies = draft.take("eplb_config.num_redundant_experts", "num_redundant_experts")
+    if balanced is not None:
+        draft.state("serve.redundant_experts", draft.value(copies, positive_or_open) or 0, copies or balanced)
+    halves = draft.on("enable_dbo")
+    if halves is not None:
+        draft.state("serve.two_batch_overlap", True, halves)
 
 
 def _ranks(draft: Draft, tp: Written | None) -> int | None:
