@@ -111,6 +111,8 @@ def _speculative_config(drafts: _Drafts) -> dict[str, Any]:
 def _trtllm_drafts(drafts: _Drafts) -> dict[str, Any]:
     options = {"decoding_type": drafts.word, "max_draft_len": drafts.tokens, "speculative_model": drafts.model}
     return {key: value for key, value in options.items() if value is not None}
+
+
 def _experts_of_vllm(plan: Plan) -> dict[str, Any]:
     copies = plan.take("serve.redundant_experts")
     return {
