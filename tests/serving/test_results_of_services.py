@@ -301,7 +301,7 @@ def test_adapters_of_a_service_and_what_they_take_of_a_step() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"model": "bert-base-uncased"}, "bert-base-uncased is an encoder, and inference is sized of decoders alone"),
+        ({"model": "bge-m3", "serve__output_tokens": 5}, "bge-m3 is an encoder and writes no tokens"),
         ({"model": "t5-base"}, "t5-base is an encoder-decoder, and inference is sized of decoders alone"),
         ({"serve__images": 2}, "llama-3.1-8b takes no images, as far as its profile says"),
         ({"serve__batch": 4, "serve__prefill_replicas": 1},

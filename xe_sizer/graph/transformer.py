@@ -511,21 +511,28 @@ def sampling_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """Final norm, output head and the choice of the next token.
 
         bytes = SAMPLING_PASSES x tokens V x 4
+        bytes = states of all tokens                     no vocabulary: those of a text are picked or averaged
 
     The logits of all tensor-parallel ranks are gathered, widened to float32, and pass a softmax and a sort or a scan.
 
     Parameters
     ----------
-    inputs : model, rank and kernels; one token for every sequence that gets its next; sizes of shape (rank shape,)
+    inputs : model, rank and kernels; one token for every sequence that gets its next, or all tokens where the model has
+        no head over its vocabulary; sizes of shape (rank shape,)
 
     Returns
     -------
     tuple of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
-    Source: the samplers of vLLM and TensorRT-LLM.
+    Source: the samplers of vLLM and TensorRT-LLM; the poolers of vLLM and sentence-transformers.
     """
     rank, model = inputs.rank, inputs.model
     block = Block(inputs, {weight.name: weight for weight in head_weights(model)}, 1.0)
+    if model.head not in OVER_VOCABULARY:
+        return (
+            *_before_head(block),
+            memory_bound(block, "pooling", "head", inputs.residual_bytes, (1.0, 0.0), (1.0, 0.0)),
+        )
     logits_bytes = rank.tokens * model.logits * FLOAT32
     gathered = exchange(block, "logits", "head", "tp", (("all_gather", logits_bytes / 2.0),), ())
     return (*_before_head(block), *_logits(block), gathered, _draw(block, logits_bytes))

@@ -64,14 +64,15 @@ SHOWN = 16  # kinds of hardware in the table; JSON has all
 def fleet_blocks(result: ServeResult, width: int | None) -> Iterator[Block]:
     """The comparison, the front and its figure, and what was left out; nothing where none was asked for."""
     if result.fleet:
-        yield _fleet(result.fleet, ORDERS.get(result.fleet_order, ORDERS[""]))
+        yield _fleet(result.fleet, ORDERS.get(result.fleet_order, ORDERS[""]), result.writes)
     yield from left_out(result.left_out)
     if result.pareto:
         yield _front(result.pareto)
         yield _picture(result.pareto, width)
 
 
-def _fleet(options: Sequence[FleetOption], order: str) -> Table:
+def _fleet(options: Sequence[FleetOption], order: str, writes: bool) -> Table:
+    """The kinds of hardware, one a line; writes : answers have tokens, else a request has one latency"""
     shown = options[:SHOWN]
     sized = any(one.cost_per_hour is not None for one in shown)
     price = (Column("per hour", True), Column("per million", True)) if sized else ()
@@ -81,13 +82,14 @@ def _fleet(options: Sequence[FleetOption], order: str) -> Table:
     by_power = order == ORDERS[BY_POWER]
     columns = (
         Column("hardware", least=max(len(_hardware(one)) for one in shown)), Column("GPUs", True), Column("replicas"),
-        Column("TTFT", True), Column("TPOT", True), Column("tokens/s/GPU", True, spare=1),
+        *((Column("TTFT", True), Column("TPOT", True)) if writes else (Column("request", True),)),
+        Column("tokens/s/GPU", True, spare=1),
         Column("utilisation", True, spare=3 if by_power else 2),
         Column("GPU design power", True, spare=2 if by_power else 3), *fits, *price, Column("outcome"),
     )  # fmt: skip
     rows = tuple(
         (
-            *_option_cells(one),
+            *_option_cells(one, writes),
             *((fit_words(one.fit),) if fits else ()),
             *(
                 (money(one.cost_per_hour, one.currency), money(one.cost_per_million_tokens, one.currency))
@@ -117,12 +119,14 @@ def _priced(options: Sequence[FleetOption]) -> str:
     return f"; per million: tokens of prompts and answers; prices: {said}"
 
 
-def _option_cells(one: FleetOption) -> tuple[str, ...]:
+def _option_cells(one: FleetOption, writes: bool) -> tuple[str, ...]:
     power = NOT_A_NUMBER if one.power_w is None else f"{number(one.power_w / WATT_PER_KW)} kW"
-    latencies = [NOT_A_NUMBER if value is None else duration(value) for value in (one.ttft_s, one.tpot_s)]
+    times = (one.ttft_s, one.tpot_s) if writes else (one.ttft_s,)
+    latencies = [NOT_A_NUMBER if value is None else duration(value) for value in times]
+    rate = one.output_tokens_per_s_per_gpu if writes else one.total_tokens_per_s_per_gpu or 0.0
     return (
         clean(_hardware(one)), count(one.gpus), f"{one.replicas} x {_sizes(one.layout)}", *latencies,
-        number(one.output_tokens_per_s_per_gpu), percent(one.utilisation), power,
+        number(rate), percent(one.utilisation), power,
     )  # fmt: skip
 
 

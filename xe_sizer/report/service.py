@@ -124,10 +124,13 @@ def judged(result: ServeResult) -> LatencyAt:
     return found or means
 
 
-def latencies(at: LatencyAt) -> str:
-    """Both latencies that limits are compared with, and of which requests they are the most."""
-    words = f"{latency(at.ttft_s)} to the first token (TTFT)"
-    if at.tpot_s != 0.0:  # an answer of one token has no further ones
+def latencies(at: LatencyAt, writes: bool = True) -> str:
+    """Both latencies that limits are compared with, and of which requests they are the most.
+
+    writes : answers have tokens; else there is one latency, that of the whole request
+    """
+    words = f"{latency(at.ttft_s)} to the first token (TTFT)" if writes else f"{latency(at.request_s)} a request"
+    if writes and at.tpot_s != 0.0:  # an answer of one token has no further ones
         words += f" and {latency(at.tpot_s)} per token (TPOT)"
     if not at.percentile:
         return f"{words} on average"
@@ -365,14 +368,18 @@ def day_table(result: ServeResult) -> Iterator[Table]:
     day = result.day
     if day is None:
         return
+    times: tuple[Column, ...] = (Column("TTFT", True, spare=1), Column("TPOT", True, spare=1))
+    if not result.writes:
+        times = (Column("request", True, spare=1),)
     columns = (
         Column("hour"), Column("load", True), Column("requests/s", True, spare=2), Column("replicas", True),
-        Column("GPUs", True), Column("TTFT", True, spare=1), Column("TPOT", True, spare=1), Column("limits", spare=3),
+        Column("GPUs", True), *times, Column("limits", spare=3),
     )  # fmt: skip
     rows = tuple(
         (
             f"{hour.hour:02d}:00", number(hour.load), number(hour.requests_per_s), count(hour.replicas),
-            count(hour.gpus), latency(hour.ttft_s), latency(hour.tpot_s), "met" if hour.meets_limits else "MISSED",
+            count(hour.gpus), *(latency(value) for value in (hour.ttft_s, hour.tpot_s)[: len(times)]),
+            "met" if hour.meets_limits else "MISSED",
         )
         for hour in day.hours
     )  # fmt: skip

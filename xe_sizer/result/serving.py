@@ -241,6 +241,8 @@ class LatencyAt(Struct, frozen=True):
 class Latency(Struct, frozen=True):
     """Time to the first token, time per further token, and time of a whole request: means with their ranges.
 
+    Without output tokens the first is that of the whole request, and the second 0.
+
     percentiles : where requests arrive by chance; empty for a fixed number of requests
     evidence, basis : what the ranges rest on, in words and in figures; calibrated : whether that is measurements
     """
@@ -457,6 +459,7 @@ class FleetOption(Struct, frozen=True):
     electricity_per_hour : as of `ServeCost`
     power_w : design power of all GPUs, null where it is not known; what decides where prices are not
     fit : what fits it, where that is asked
+    total_tokens_per_s_per_gpu : of prompts and answers
     """
 
     gpu: str
@@ -478,6 +481,7 @@ class FleetOption(Struct, frozen=True):
     fit: Fit | None = None
     hourly_price: HourlyPrice | None = None
     electricity_per_hour: float | None = None
+    total_tokens_per_s_per_gpu: float | None = None
 
 
 class ParetoPoint(Struct, frozen=True):
@@ -617,16 +621,25 @@ class ServeResult(Answer, frozen=True, kw_only=True):
         return self.cost.currency
 
     @property
+    def writes(self) -> bool:
+        """Whether answers have tokens; else they are embeddings or scores."""
+        return (self.scenario.get("serve") or {}).get("output_tokens") != 0
+
+    @property
     def compared(self) -> dict[str, Any]:
         """By what two runs of one scenario are compared, beside GPUs and memory."""
         price = self.cost.per_hour
         priced = {} if price is None else {"price": price, "currency": self.cost.currency}
+        if not self.writes:
+            return {"total_s": self.latency.request_s.expected, **priced}
         return {"tpot_s": self.latency.tpot_s.expected, **priced}
 
     @property
     def parts_s(self) -> dict[str, dict[str, float]]:
         """Seconds of the parts of a step of each kind."""
         steps = {"decode step": self.phases.decode, "step with prefill": self.phases.prefill}
+        if not self.writes:
+            steps = {"step": self.phases.prefill}
         return {name: {part.name: part.seconds for part in step.components} for name, step in steps.items()}
 
     @property

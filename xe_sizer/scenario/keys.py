@@ -147,6 +147,7 @@ class LimitsKeys(TypedDict, total=False):
     max_cost: float | None
     max_ttft_s: float | None
     max_tpot_s: float | None
+    max_request_s: float | None
     max_cost_per_million_tokens: float | None
     max_gpus: int | None
     max_kw: float | None
@@ -279,6 +280,7 @@ class ServeKeys(TypedDict, total=False):
     trace: str | Path | None
     input_tokens: float | None
     output_tokens: float | None
+    documents: int | None
     input_spread: float | None
     output_spread: float | None
     longest_input_tokens: int | None

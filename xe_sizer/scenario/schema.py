@@ -101,7 +101,7 @@ Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}$", extra={"must": "be three c
 Degree = Annotated[int, Meta(ge=1, le=1_000_000)]
 Count = Annotated[int, Meta(ge=1, le=10**12)]
 Tokens = Annotated[int, Meta(ge=1, le=10**9)]
-MeanTokens = Annotated[float, Meta(ge=1, le=1e9)]
+MeanTokens = Annotated[float, Meta(ge=0, le=1e9)]
 Positive = Annotated[float, Meta(gt=0, le=1e18)]
 NotNegative = Annotated[float, Meta(ge=0, le=1e18)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
@@ -236,9 +236,22 @@ class LimitsSection(Section, frozen=True):
         Positive | None,
         judged("Maximum time per output token (TPOT) in seconds", "tpot_s", wing=SERVING, option="tpot"),
     ] = None
+    max_request_s: Annotated[
+        Positive | None,
+        judged(
+            "Maximum time of a request without output tokens in seconds",
+            "answered_s",
+            wing=SERVING,
+            option="request-time",
+        ),
+    ] = None
     max_cost_per_million_tokens: Annotated[
         Positive | None,
-        judged("Maximum price per million output tokens", "cost_per_million_tokens", wing=SERVING),
+        judged(
+            "Maximum price per million output tokens, or input tokens of a service without output",
+            "cost_per_million_tokens",
+            wing=SERVING,
+        ),
     ] = None
     max_gpus: Annotated[Degree | None, judged("Maximum number of GPUs", "gpus")] = None
     max_kw: Annotated[
@@ -317,7 +330,14 @@ class ServeSection(Section, frozen=True):
         about("File of requests to replay: timestamp, prompt and output tokens; CSV or JSON Lines"),
     ] = None
     input_tokens: Annotated[Positive | None, about("Mean tokens of a prompt, without its images' tokens")] = None
-    output_tokens: Annotated[MeanTokens | None, about("Mean output tokens of a request")] = None
+    output_tokens: Annotated[
+        MeanTokens | None,
+        about("Mean output tokens of a request; 0: embeddings or scores, without any (default of encoders)"),
+    ] = None
+    documents: Annotated[
+        Degree | None,
+        about("Texts in a request without output: documents of a reranker, each with its query; default: 1"),
+    ] = None
     input_spread: Annotated[Spread | None, about("Standard deviation of prompt lengths / mean")] = None
     output_spread: Annotated[Spread | None, about("Standard deviation of output lengths / mean")] = None
     longest_input_tokens: Annotated[Tokens | None, about("Tokens that no prompt is above, without its images'")] = None

@@ -14,7 +14,7 @@ from xe_sizer.scenario.read import Change, changed, together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.resolve import resolve
-from xe_sizer.serving.resolved import LONGEST_S
+from xe_sizer.serving.resolved import LATENCY_LIMITS
 from xe_sizer.serving.search import what_fits
 from xe_sizer.software.number_formats import E4M3, narrow_formats
 from xe_sizer.software.speculation import MTP, NO_DRAFTS
@@ -114,14 +114,14 @@ def narrower_weights(estimate: ServingEstimate, _: Registry | None = None) -> It
 
 def narrower_cache(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     now = estimate.resolved.job.scheme.cache
-    if now.element_bytes >= SIXTEEN_BIT:
+    if now.element_bytes >= SIXTEEN_BIT and estimate.resolved.job.answers:
         yield Change(f"{E4M3.name} KV cache instead of {now.name}", _formats(estimate, kv_cache=E4M3), 2)
 
 
 def prefill_apart(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Prompts read on replicas of their own, where nobody says where they are read."""
     resolved = estimate.resolved
-    alone = resolved.load in (None, "batch") or resolved.spare_replicas
+    alone = resolved.load in (None, "batch") or resolved.spare_replicas or not resolved.job.answers
     if resolved.job.engine.batching.disaggregates and resolved.prefill_replicas is None and not alone:
         yield Change("prompts on replicas of their own", {"serve.prefill_replicas": "auto"}, 4)
 
@@ -203,7 +203,8 @@ def shorter_prompts(estimate: ServingEstimate, _: Registry | None = None) -> Ite
 def wider_limits(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Widen the limits on latency that are missed, step by step, and as far as the answer needs."""
     limits = estimate.resolved.limits
-    asked = {"max_ttft_s": (limits.max_ttft_s, estimate.ttft_s), "max_tpot_s": (limits.max_tpot_s, estimate.tpot_s)}
+    reached_s = dict(zip(LATENCY_LIMITS, estimate.judged_s, strict=True))
+    asked = {name: (getattr(limits, name), value) for name, value in reached_s.items()}
     broken = {name: (limit, value) for name, (limit, value) in asked.items() if limit is not None and value > limit}
     if not broken or (estimate.overloaded and estimate.resolved.gpus is not None):
         return
@@ -217,7 +218,7 @@ def wider_limits(estimate: ServingEstimate, _: Registry | None = None) -> Iterat
 def looser_limits(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """Each limit on latency that the service meets by little, a little wider."""
     limits = estimate.resolved.limits
-    for name, value in (("max_ttft_s", estimate.ttft_s), ("max_tpot_s", estimate.tpot_s)):
+    for name, value in zip(LATENCY_LIMITS, estimate.judged_s, strict=True):
         limit = getattr(limits, name)
         if limit is not None and LOOSER[-1] * value > limit >= value:
             for factor in LOOSER:
@@ -303,6 +304,8 @@ def advise(estimate: ServingEstimate, registry: Registry, most: int = MOST_ADVIC
 
 def settle(estimate: ServingEstimate, _: Registry) -> tuple[str, ...]:
     """What would settle whether memory suffices: what shows it, and of what fits how little is left."""
+    if not estimate.resolved.job.answers:
+        return ("one step of the longest texts, as many as the engine takes, shows the peak",)
     if estimate.grows:
         return ("one batch of the longest answers shows the peak",)
     kept = "one request" if estimate.resolved.job.allocated is None else "the context"
@@ -346,7 +349,7 @@ def _first(trials: Serving, remedy: Remedy[ServingEstimate]) -> Options:
 
 def _widening(before: ServingEstimate, change: Change) -> float:
     """Times a limit that a change makes wider: a limit twice as wide is worth half of the GPUs [-]."""
-    limits = {f"limits.{name}": getattr(before.resolved.limits, name) for name in LONGEST_S}
+    limits = {f"limits.{name}": getattr(before.resolved.limits, name) for name in LATENCY_LIMITS}
     return max(float(str(value)) / float(limits[key]) for key, value in change.values.items() if key in limits)
 
 
@@ -430,11 +433,14 @@ def effect_words(before: ServingEstimate, option: Option[ServingEstimate], gains
     if gains and before.resolved.fit is not None:
         most, unit = what_fits(after)
         return f"{most:,.0f} instead of {what_fits(before)[0]:,.0f} {unit} ({words})"
-    words += f", {time_words(after.ttft_s)} to the first token (TTFT)"
+    first = "to the first token (TTFT)" if after.resolved.job.answers else "a request"
+    words += f", {time_words(after.ttft_s)} {first}"
     words += f", {time_words(after.tpot_s)} per token (TPOT)" if after.tpot_s else ""
     if after.resolved.load == "request_rate":
         words += f", up to {rounded(after.most_per_s, down=True):g} requests/s"
         words += f" instead of {rounded(before.most_per_s, down=True):g}" if gains else ""
+    elif not after.resolved.job.answers:
+        words += f", {after.taken_per_s:,.6g} requests/s"
     else:
         words += f", {after.taken_per_s * after.resolved.traffic.outputs:,.0f} output tokens/s in all"
         more = gains and after.gpus == before.gpus

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
@@ -59,12 +61,69 @@ def precision_is_known(asked: AskedService, server: Server) -> Found:
     return unknown_precision(asked, server, asked.scenario.values.precision, instead)
 
 
+# What a name says of a model that writes no tokens; published: sentence-transformers' and the engines' lists of models.
+RETURNS_STATES = re.compile(r"embed|rerank|reward|(^|[-/_])(bge|e5|gte)[-_]", re.IGNORECASE)
+
+
+def output_tokens(scenario: Scenario, model: ModelShape) -> float:
+    """Tokens of an answer as asked for; none by default of encoders, and of what the name says embeds or scores."""
+    asked, name = scenario.values.serve.output_tokens, scenario.values.model
+    if asked is not None:
+        return asked
+    states = model.bidirectional or (isinstance(name, str) and bool(RETURNS_STATES.search(name)))
+    return 0.0 if states else DEFAULT_OUTPUT_TOKENS
+
+
+def input_tokens(model: ModelShape) -> float:
+    """Tokens of a prompt where nobody says it: no more than an encoder has positions for."""
+    most = model.max_positions if model.bidirectional and model.max_positions else DEFAULT_INPUT_TOKENS
+    return min(DEFAULT_INPUT_TOKENS, float(most))
+
+
 def model_decodes(asked: Asked, model: ModelShape) -> Found:
     """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
     if model.bidirectional or model.encoder_layers:
         kind = "an encoder" if model.bidirectional else "an encoder-decoder"
         hint = f"{asked.scenario.caller.call('estimate', asked.scenario.path, {}, ())!r} sizes its training"
         yield "model", f"{model.name} is {kind}, and inference is sized of decoders alone", hint
+
+
+def encoders_write_nothing(asked: AskedService, model: ModelShape) -> Found:
+    """Tokens of an encoder, which embeds and scores; models with an encoder and a decoder are not sized at all."""
+    if not model.bidirectional:
+        yield from model_decodes(asked, model)
+    elif output_tokens(asked.scenario, model):
+        hint = f"{asked.setting('serve.output_tokens', 0)}, or leave it out"
+        yield "serve.output_tokens", f"{model.name} is an encoder and writes no tokens", hint
+
+
+# Keys of answers, of the cache that they need, and of what the simulation of a test has none of.
+OF_ANSWERS = (
+    "output_spread", "longest_output_tokens", "turns", "turn_tokens", "tool_seconds", "draft_tokens", "acceptance_rate",
+    "draft_cost", "kv_cache", "kv_host_gib", "prefix_hit_share", "prefill_replicas", "fit", "cpu_layers",
+)  # fmt: skip
+WITHOUT = "leave it out, or give output_tokens"
+
+
+def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
+    """What there is without output tokens alone, or with them alone."""
+    serve, limits, outputs = asked.serve, asked.scenario.values.limits, output_tokens(asked.scenario, model)
+    if 0.0 < outputs < 1.0:
+        yield "serve.output_tokens", "an answer has at least one token", "0 is for embeddings and scores"
+    if outputs:
+        without = {"serve.documents": serve.documents, "limits.max_request_s": limits.max_request_s}
+        hint = f"{asked.setting('serve.output_tokens', 0)} says so"
+        for key in (key for key, value in without.items() if value is not None):
+            yield key, f"'{key.rpartition('.')[2]}' is for embeddings and scores, without output tokens", hint
+        return
+    for name in filter(partial(getattr, serve), OF_ANSWERS):
+        yield f"serve.{name}", f"'{name}' needs output tokens, and there are none", WITHOUT
+    for name in filter(partial(getattr, limits), ("max_ttft_s", "max_tpot_s")):
+        hint = f"{asked.setting('limits.max_request_s')} limits the time of a request"
+        yield f"limits.{name}", f"'{name}' needs output tokens, and there are none", hint
+    for name in filter(partial(getattr, serve), ("requests", "trace")):
+        message = f"a test ('{name}') is simulated for answers of at least one token"
+        yield f"serve.{name}", message, "leave it out: the answer is of a load that goes on"
 
 
 def model_sees(asked: AskedService, model: ModelShape) -> Found:
@@ -144,7 +203,7 @@ def gpus_hold_a_replica(asked: AskedService) -> Found:
 def requests_fit_the_longest(asked: AskedService) -> Found:
     """A longest length that the mean request exceeds."""
     serve, longest = asked.serve, asked.serve.max_model_len
-    outputs = serve.output_tokens or DEFAULT_OUTPUT_TOKENS
+    outputs = DEFAULT_OUTPUT_TOKENS if asked.model is None else output_tokens(asked.scenario, asked.model)
     mean = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + outputs
     grown = mean + ((serve.turns or 1) - 1) * ((serve.turn_tokens or DEFAULT_TURN_TOKENS) + outputs)
     if longest is not None and mean <= longest < grown:
@@ -183,7 +242,9 @@ def hours_have_a_load(asked: AskedService) -> Found:
 
 def engine_takes_the_load(asked: AskedService, engine: Engine) -> Found:
     """Loads that an engine does not take which runs one batch after the other."""
-    for load in ("request_rate", "concurrency", "users") if engine.batching.batching == "static" else ():
+    static = engine.batching.batching == "static"
+    decodes = asked.model is None or output_tokens(asked.scenario, asked.model)
+    for load in ("request_rate", "concurrency", "users") if static and decodes else ():
         if asked.has(f"serve.{load}"):
             message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
             yield f"serve.{load}", message, "give a batch, or an engine that batches continuously, such as vllm"
@@ -337,7 +398,8 @@ RULES: tuple[Rule, ...] = (
     of_server(servers_are_owned),
     of_model(experts_are_there),
     of_model(placement_divides),
-    of_model(model_decodes),
+    of_model(encoders_write_nothing),
+    of_model(answers_have_tokens),
     of_model(model_sees),
     of_model(stages_have_layers),
     gpus_hold_a_replica,

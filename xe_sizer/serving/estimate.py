@@ -19,6 +19,7 @@ from xe_sizer.scenario.limits import chance, judge, memory_doubt, shares
 from xe_sizer.serving.job import HIGHEST_LOAD
 from xe_sizer.serving.memory import (
     BESIDE,
+    READING_PARTS,
     Card,
     adapters,
     cache,
@@ -33,9 +34,9 @@ from xe_sizer.serving.memory import (
     static_peak,
     weights,
 )
-from xe_sizer.serving.resolved import LONGEST_S, PATIENCE_S
+from xe_sizer.serving.resolved import LATENCY_LIMITS, PATIENCE_S
 from xe_sizer.serving.search_space import legal_placements
-from xe_sizer.serving.step_time import fastest
+from xe_sizer.serving.step_time import fastest, texts_of_a_step
 from xe_sizer.serving.uncertainty import MEMORY_SPREAD, allowed_latencies, find_spread
 from xe_sizer.units import GIB, HOUR_S, MEGA, WATT_PER_KW
 
@@ -184,7 +185,9 @@ def build_cases(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
     memory = serving_memory(job, placements, traffic.inputs)
     holds = sequences_held(job, placements, memory, traffic.inputs, traffic.outputs)
     holds = np.broadcast_to(holds, len(placements))
-    least = resolved.amount if resolved.load == "batch" and job.grows else 1.0
+    least = 1.0 if job.answers else np.inf  # without answers, the largest step that the engine may make
+    if resolved.load == "batch" and job.grows:
+        least = resolved.amount * traffic.documents
     if job.grows:
         live = sum(static_peak(job, placements, least, traffic.inputs, traffic.outputs).values())
         starts: Flags = np.ones(len(placements), dtype=bool)
@@ -369,13 +372,14 @@ class ServingEstimate(Immutable):
     @property
     def queues(self) -> bool:
         """Whether requests wait for a place longer than the limit on the first token allows, or than people wait."""
-        late = any(limit.name == "max_ttft_s" and not limit.ok for limit in self.limits) or self.waits_too_long
+        first = ("max_ttft_s", "max_request_s")
+        late = any(limit.name in first and not limit.ok for limit in self.limits) or self.waits_too_long
         return self.fits and not self.overloaded and late and self.point.in_flight > self.choice.places
 
     @property
     def waits_too_long(self) -> bool:
         """Whether the first token comes later than people wait, and only a limit that looks mistaken allows it."""
-        allowed = any(name == "max_ttft_s" for name, _ in self.resolved.unlikely_limits())
+        allowed = any(name != "max_tpot_s" for name, _ in self.resolved.unlikely_limits())
         return allowed and self.ttft_s > PATIENCE_S
 
     @property
@@ -396,6 +400,11 @@ class ServingEstimate(Immutable):
     @property
     def tpot_s(self) -> float:
         return self.judged_s[1]
+
+    @property
+    def answered_s(self) -> float:
+        """Time of a whole request, as limits are compared with it [s]."""
+        return self.judged_s[2]
 
     @cached_property
     def fastest_s(self) -> dict[str, float]:
@@ -436,7 +445,7 @@ class ServingEstimate(Immutable):
     @property
     def least_sure(self) -> float | None:
         """Probability of the limit on a latency that is least sure; None where there is none [-]."""
-        known = (limit for limit in self.limits if limit.name in LONGEST_S)
+        known = (limit for limit in self.limits if limit.name in LATENCY_LIMITS)
         return min((limit.probability for limit in known if limit.probability is not None), default=None)
 
     @property
@@ -493,17 +502,22 @@ class ServingEstimate(Immutable):
 
     @property
     def cost_per_million_input_tokens(self) -> float | None:
-        return self._cost_per_million(self.prefill_share, self.resolved.traffic.inputs)
+        return self._cost_per_million(self.prefill_share, self.resolved.traffic.request_inputs)
 
     @property
     def cost_per_million_tokens(self) -> float | None:
-        """Price of a million output tokens, by their share of a replica's time; None where no price is known."""
+        """Price of a million output tokens, by their share of a replica's time; None where no price is known.
+
+        Of a million input tokens where there is no output.
+        """
+        if not self.resolved.job.answers:
+            return self.cost_per_million_input_tokens
         return self._cost_per_million(1.0 - self.prefill_share, self.resolved.traffic.outputs)
 
     @property
     def cost_per_million_of_both(self) -> float | None:
         """Price of a million tokens, of prompts and of answers alike; None where no price is known."""
-        return self._cost_per_million(1.0, self.resolved.traffic.inputs + self.resolved.traffic.outputs)
+        return self._cost_per_million(1.0, self.resolved.traffic.request_inputs + self.resolved.traffic.outputs)
 
     def _cost_per_million(self, share: float, tokens: float) -> float | None:
         requests = self.taken_per_s * HOUR_S
@@ -534,6 +548,8 @@ class ServingEstimate(Immutable):
         job, traffic = self.resolved.job, self.resolved.traffic
         live = static_peak(job, self.placement, self.sequences, traffic.inputs, traffic.outputs)
         beside = {part.name: fixed[part.name] for part in BESIDE}
+        if not job.answers:
+            live = {part.name: live[part.name] for part in READING_PARTS if part.name in live}
         return {**{name: float(value[0]) for name, value in live.items()}, **beside}
 
     @property
@@ -567,7 +583,7 @@ class ServingEstimate(Immutable):
         """Room for the cache on one GPU: the pool, or all beside the other parts where it grows [bytes]."""
         if not self.grows:
             return self.pool_bytes
-        return max(self.headroom_bytes + self.memory_parts.get(CACHE, 0.0), 0.0)
+        return max(self.headroom_bytes + self.memory_parts.get(CACHE, 0.0), 0.0) * self.resolved.job.answers
 
     @property
     def request_bytes(self) -> float:
@@ -602,9 +618,14 @@ class ServingEstimate(Immutable):
 
     @property
     def sequences(self) -> float:
-        """Requests inside a replica whose cache grows: the batch, or as many as run, of those that fit to their end."""
+        """Sequences inside a replica whose cache grows: the batch, or as many as run, of those that fit to their end.
+
+        Of texts without answers, as many as a step takes.
+        """
         if self.resolved.load == "batch":
-            return self.resolved.amount
+            return self.resolved.amount * self.resolved.traffic.documents
+        if not self.resolved.job.answers:
+            return float(texts_of_a_step(self.resolved.job, self.placement, self.resolved.traffic)[0])
         return max(min(self.point.running, float(int(self.choice.holds))), 1.0)
 
     @property

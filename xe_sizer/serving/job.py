@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.inputs import LowRank
+from xe_sizer.graph.model import OVER_VOCABULARY
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.vision import VISION
 from xe_sizer.immutable import Immutable
@@ -77,6 +79,7 @@ class Traffic(Immutable, eq=True):
     the drafter of the job takes
     draft_depth : positions, where several tokens are proposed for each; None: one
     longest_input, longest_output : no prompt and no answer of a test is longer [tokens]
+    documents : texts of a request, each of `inputs` tokens; more than one only where there are no outputs [-]
     """
 
     inputs: float
@@ -90,6 +93,12 @@ class Traffic(Immutable, eq=True):
     draft_depth: int | None = None
     longest_input: float = math.inf
     longest_output: float = math.inf
+    documents: float = 1.0
+
+    @property
+    def request_inputs(self) -> float:
+        """Tokens of all texts of a request [tokens]."""
+        return self.inputs * self.documents
 
     @property
     def acceptance(self) -> Acceptance:
@@ -116,6 +125,18 @@ class Traffic(Immutable, eq=True):
     def inputs_at(self, deviations: float) -> float:
         """Length of the prompts at `deviations` from their median [tokens]."""
         return min(_log_normal_at(self.inputs, self.input_spread, deviations), self.longest_input)
+
+    def longest_of(self, texts: ArrayLike) -> Array:
+        """Length of the longest of so many prompts, in the mean [tokens].
+
+        length at the normal score of (n - 0.375) / (n + 0.25), n >= 1; the mean where all are alike
+
+        Source: Blom's approximation of the mean of the largest of n normal values (G. Blom, 1958).
+        """
+        many = np.maximum(as_array(texts), 1.0)
+        scores = [NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) if n > 1.0 else 0.0 for n in many.reshape(-1)]
+        found = [max(self.inputs_at(score), self.inputs) for score in scores]
+        return np.asarray(found).reshape(many.shape)
 
     def outputs_at(self, deviations: float) -> float:
         """Length of the answers at `deviations` from their median [tokens]."""
@@ -276,9 +297,14 @@ class ServingJob(Immutable):
     drafter: Drafter | None = None
 
     @property
+    def answers(self) -> bool:
+        """Whether the model writes tokens; else it returns states or scores, and keeps no cache."""
+        return self.model.head in OVER_VOCABULARY
+
+    @property
     def grows(self) -> bool:
-        """Whether the cache is as large as the sequences need; else it is allocated at the start."""
-        return self.engine.memory.grows and self.allocated is None
+        """Whether the cache is as large as the sequences need, or there is none; else it is allocated at the start."""
+        return (self.engine.memory.grows and self.allocated is None) or not self.answers
 
     @property
     def gpu_share(self) -> float:

@@ -593,6 +593,8 @@ def logits(held: Holding) -> Sum:
     """Of every token where the engine computes `all_logits`."""
     tokens, each = as_array(held.tokens), held.job.element_bytes + FLOAT32
     every = held.job.engine.kernels.all_logits
+    if not held.job.answers:
+        return product((0.0, "logits"), (each, "B")) * np.ones(len(held.placements))
     rows = named(tokens, "tokens") if every else named(np.minimum(as_array(held.sampled), tokens), "sequences")
     vocab, one = float(held.job.model.logits), np.ones(len(held.placements))
     return rows * named(vocab, "vocabulary") * named(each, "B") * one
@@ -709,6 +711,7 @@ SHORT_PARTS: tuple[Held, ...] = (
     weights, drafter, adapters, cache, *STEP_TENSORS, *BESIDE, cuda_graphs, left_free,
 )  # fmt: skip
 BATCH_PARTS: tuple[Held, ...] = (weights, drafter, cache, *STEP_TENSORS, *BESIDE)
+READING_PARTS: tuple[Held, ...] = (weights, activations, *BESIDE)  # no answers: neither cache nor logits
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
@@ -972,6 +975,7 @@ def worst_moment(
 
         tokens = share where weights + cache + step tensors of the last step >= those of the prefill, else share inputs
         tokens = min(share inputs, max_step_tokens)      prompts are cut: one is read while others end their answers
+        tokens = min(share, max_sequences) inputs <= max(max_step_tokens, inputs)      no answers, and no cache
         share = batch / dp
 
     Parameters
@@ -988,6 +992,8 @@ def worst_moment(
     """
     batch, inputs, outputs = as_array(batch), as_array(inputs), as_array(outputs)
     share, copies = batch / as_array(placements.dp), job.engine.memory.cache_copies
+    if not job.answers:
+        return _reading(job, placements, share, inputs)
     if job.engine.batching.chunked_prefill:
         tokens = np.minimum(share * inputs, job.engine.batching.max_step_tokens)
         return Holding(job, placements, tokens, share), Cached(job, placements, share, inputs + outputs, copies)
@@ -998,6 +1004,15 @@ def worst_moment(
     tokens, kept = np.where(at_end, share, share * inputs), np.where(at_end, inputs + outputs, inputs)
     held = Holding(job, placements, tokens, share)
     return held, Cached(job, placements, share, kept, np.where(at_end, copies, 1.0))
+
+
+def _reading(job: ServingJob, placements: ReplicaLayouts, share: Array, inputs: Array) -> tuple[Holding, Cached]:
+    """A step of texts without answers, as large as the engine takes, of which nothing is kept."""
+    batching = job.engine.batching
+    tokens = np.minimum(
+        np.minimum(share, batching.max_sequences) * inputs, np.maximum(batching.max_step_tokens, inputs)
+    )
+    return Holding(job, placements, tokens, share), Cached(job, placements, 0.0, inputs)
 
 
 def _live(held: Holding, cached: Cached) -> dict[str, Array]:
@@ -1152,6 +1167,7 @@ def sequences_held(
 
         sequences = max_sequences                                       the engine keeps a pool
         sequences = 1 + (card - peak(1)) / (peak(2) - peak(1))          the cache grows with the sequences
+        sequences = infinite where the largest step fits                no answers, and no cache
 
     Parameters
     ----------
@@ -1169,7 +1185,11 @@ def sequences_held(
         return max_sequences(job, placements, memory, inputs + outputs)
     one, two = (np.asarray(sum(static_peak(job, placements, n, inputs, outputs).values())) for n in (1.0, 2.0))
     room = memory.usable_bytes - memory.beside_tensors - one
-    return np.asarray(np.maximum(1.0 + room / np.maximum(two - one, 1.0), 0.0))
+    found = np.asarray(np.maximum(1.0 + room / np.maximum(two - one, 1.0), 0.0))
+    if job.answers:
+        return found
+    largest = sum(static_peak(job, placements, np.inf, inputs, outputs).values())
+    return np.where(largest + memory.beside_tensors <= memory.usable_bytes, np.inf, found)
 
 
 def longest_context(

@@ -18,7 +18,7 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.serving.job import HIGHEST_LOAD
 from xe_sizer.serving.memory import held_tokens, max_sequences, sequences_held
-from xe_sizer.serving.step_time import Work, step_time
+from xe_sizer.serving.step_time import Work, encoding_time, step_time, texts_of_a_step
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
@@ -103,6 +103,8 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
 
     Source: own derivation, continuous batching (arXiv:2309.06180) with chunked prefill (arXiv:2308.16369) in its mean.
     """
+    if not traffic.outputs:
+        return encoding(job, placements, traffic, running)
     running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
     steps = max((traffic.outputs - 1.0) / traffic.tokens_per_step, LEAST_STEPS)
     groups = job.groups(placements)
@@ -130,6 +132,50 @@ def steady(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, runnin
         prompt_s=(step_s - decode_s) * steps / decoding,
         requests_per_s=requests_per_s,
         room_s=waiting / requests_per_s,
+    )
+
+
+def encoding(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic, running: ArrayLike) -> Steady:
+    """A replica whose requests get no tokens, and that always has the same number of them inside.
+
+        t = t(b requests),  b = max(running / 2, 1)
+        rate = b / t
+        a further request = min(t(b + 1) - t(b), t / b)
+
+    While some are read the others wait, and are read together when these are done: in the mean the halves are equal.
+    An engine that does not batch requests reads one after the other, b = 1.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,) or (points,)
+    traffic : tokens of a text, and texts of a request
+    running : requests inside, shape (points,) [-]
+
+    Returns
+    -------
+    Steady, shape (points,), seconds [s] and requests per second [1/s]
+
+    Source: own derivation, bulk service (N. T. J. Bailey, J. R. Stat. Soc. B 16, 1954) in its mean.
+    """
+    running = np.broadcast_to(as_array(running), np.broadcast_shapes(np.shape(running), placements.tp.shape))
+    together = np.maximum(running / 2.0, 1.0)
+    if job.engine.batching.batching == "static":
+        together = np.ones(running.shape)
+    read, more = (
+        encoding_time(job, placements, many * traffic.documents, traffic) for many in (together, together + 1.0)
+    )
+    nothing = np.zeros(running.shape)
+    return Steady(
+        running=running,
+        decoding=nothing,
+        decode=read.step,
+        prefill=read.step,
+        step_s=read.total_s,
+        tpot_s=nothing,
+        prefill_s=read.total_s + job.request_s,
+        prompt_s=np.minimum(more.total_s - read.total_s, read.total_s / together),
+        requests_per_s=together / read.total_s,
+        room_s=nothing,
     )
 
 
@@ -262,6 +308,7 @@ def latencies(
     """Latencies of one replica at a rate of arrivals.
 
         ttft = step / 2 + wait for a place + wait for prompts + prefill
+        ttft = busy x step / 2 + wait + prefill,  busy = min(rate / rate of one alone, 1)      no outputs
         request = ttft + (outputs - 1) tpot
         wait for a place = S (1 + v^2) / 2 x rho^(sqrt(2 (c + 1)) - 1) / (c (1 - rho))
         wait for prompts = rho_p P (1 + v_p^2) / 2 / (1 - rho_p)
@@ -300,10 +347,28 @@ def latencies(
         prompts = traffic.inputs_at(deviations) / traffic.inputs
         answers = traffic.outputs_at(deviations)
     wait_s = _wait_s(found, traffic, sized * (1.0 - 1.0 / crowd), crowd, percentile)
-    ttft_s = step_s / 2.0 + wait_s + prefill_s * prompts
+    ttft_s = _before_s(found, traffic, sized, step_s, wait_s, percentile) + prefill_s * prompts
     request_s = ttft_s + max(answers - 1.0, 0.0) * tpot_s
     unbounded = np.where(rate <= sized, 0.0, np.inf)
     return Latencies(ttft_s + unbounded, tpot_s, request_s + unbounded)
+
+
+def _before_s(
+    found: Curve, traffic: Traffic, rate: Array, step_s: Array, wait_s: Array, percentile: float | None
+) -> Array:
+    """What is left of the step that a request finds, and what it waits for then [s].
+
+    Half of a step. Without outputs a replica is idle below the rate of one request after the other, and what is left
+    lies evenly between nothing and a whole step, which is as long as what is read in it: at a percentile the parts,
+    which vary by themselves, are added as squares.
+    """
+    if traffic.outputs:
+        return np.asarray(step_s / 2.0 + wait_s)
+    busy = np.minimum(rate / np.maximum(found.rates[0], 1e-12), 1.0)
+    if percentile is None:
+        return np.asarray(busy * step_s / 2.0 + wait_s)
+    left_s = step_s * np.maximum(1.0 - (1.0 - percentile / 100.0) / np.maximum(busy, 1e-12), 0.0)
+    return np.asarray(np.hypot(left_s, wait_s))
 
 
 def _wait_s(found: Curve, traffic: Traffic, rate: Array, crowd: Array, percentile: float | None) -> Array:
@@ -316,19 +381,37 @@ def _wait_s(found: Curve, traffic: Traffic, rate: Array, crowd: Array, percentil
     busy = np.where(crowd <= found.most, 0.0, load ** (np.sqrt(2.0 * (places + 1.0)) - 1.0))
     answer_s = places / top
     place_s = answer_s * (1.0 + traffic.output_spread**2) / 2.0 / (places * (1.0 - load))
+    if not traffic.outputs:
+        return _read_wait_s(found, traffic, rate, (busy, place_s), percentile)
     # Steps that take several prompts shorten the queue only for prompts that arrive together.
     ahead_at = np.minimum(found.rates * found.states.prompt_s, HIGHEST_LOAD)
     line_at = found.states.prompt_s * (1.0 + traffic.input_spread**2) / 2.0 / (1.0 - ahead_at)
     ahead, line_s = found.at_rate(rate, *(np.maximum.accumulate(one, axis=0) for one in (ahead_at, line_at)))
     ahead = ahead * np.minimum(rate / np.maximum(found.rates[0], 1e-12), 1.0)
-    total = np.zeros(np.shape(rate))
-    for chance, waiting_s in ((busy, place_s), (ahead, line_s)):
-        if percentile is None:
-            total = total + chance * waiting_s
-        else:
-            beyond = np.maximum(chance / (1.0 - percentile / 100.0), 1.0)
-            total = total + waiting_s * np.log(beyond)
-    return total
+    return _waited_s(busy, place_s, percentile) + _waited_s(ahead, line_s, percentile)
+
+
+def _waited_s(chance: Array, waiting_s: Array, percentile: float | None) -> Array:
+    """A wait with an exponential tail, in the mean or at a percentile. waiting_s : in the mean of those who wait [s]"""
+    if percentile is None:
+        return np.asarray(chance * waiting_s)
+    return np.asarray(waiting_s * np.log(np.maximum(chance / (1.0 - percentile / 100.0), 1.0)))
+
+
+def _read_wait_s(
+    found: Curve, traffic: Traffic, rate: Array, place: tuple[Array, Array], percentile: float | None
+) -> Array:
+    """Waiting of requests without outputs, for the others that are read in the same step, or for a step with room [s].
+
+        max(rho c (1 + v^2) (1/2 + rho) / (1 - rho^2), wait for a place),  rho = rate c
+
+    c is what a further request adds to a step: steps t = a + c n take the n that came in the one before, whose mean and
+    variance follow. Both are the same queue, where steps are short and where they are full.
+    """
+    (each_s,) = found.at_rate(rate, found.states.prompt_s)
+    ahead = np.minimum(rate * each_s, HIGHEST_LOAD)
+    line_s = each_s * (1.0 + traffic.input_spread**2) * (0.5 + ahead) / (1.0 - ahead**2)
+    return np.maximum(_waited_s(ahead, line_s, percentile), _waited_s(*place, percentile))
 
 
 def rate_within(
@@ -431,6 +514,7 @@ def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory,
 
         c = min(max_sequences of the pool, limit of the engine x groups)
         c = min(sequences_held, limit x groups)      the cache grows with the sequences
+        c = 2 max(texts of a step / texts of a request, 1)      no outputs: those that are read, and as many that wait
 
     Parameters
     ----------
@@ -445,6 +529,10 @@ def capacity(job: ServingJob, placements: ReplicaLayouts, memory: ServingMemory,
     Source: own derivation; the limit stands in the engine's file.
     """
     limit = job.engine.batching.max_sequences * job.groups(placements)
+    if not traffic.outputs:
+        most = np.maximum(texts_of_a_step(job, placements, traffic) / traffic.documents, 1.0)
+        fitting = sequences_held(job, placements, memory, traffic.inputs, 0.0) >= 1.0
+        return np.asarray(np.where(fitting, 2.0 * most, 0.0))
     if job.grows:
         return np.asarray(np.minimum(sequences_held(job, placements, memory, traffic.inputs, traffic.outputs), limit))
     tokens = held_tokens(job, traffic.inputs, traffic.outputs_in_time)
@@ -521,7 +609,9 @@ def in_flight(found: Curve, traffic: Traffic, requests: ArrayLike) -> tuple[Arra
     others = running - 1.0
     begun_s = others / running * step_s + prefill_s
     answer_s = max(traffic.outputs - 1.0, 0.0) * tpot_s
-    first_s = begun_s + room_s + _line_s(others, prompt_s, begun_s + answer_s, traffic)
+    # Without outputs all that are there wait for one step, and are read in the next.
+    line_s = _line_s(others, prompt_s, begun_s + answer_s, traffic) if traffic.outputs else np.zeros(others.shape)
+    first_s = begun_s + room_s + line_s
     answered_s = first_s + answer_s
     wait_s = (inside - running) * answered_s / running
     return requests / (answered_s + wait_s), Latencies(first_s + wait_s, tpot_s, answered_s + wait_s)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.drafter import eagle3_head, eagle_head, mtp_module
+from xe_sizer.graph.model import NO_HEAD
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
@@ -35,10 +36,8 @@ from xe_sizer.scenario.provenance import (
 )
 from xe_sizer.scenario.schema import LOADS
 from xe_sizer.scenario.tariff import SERVING_UTILISATION, tariff_of
-from xe_sizer.serving.conflicts import RULES, AskedService
+from xe_sizer.serving.conflicts import RULES, AskedService, input_tokens, output_tokens
 from xe_sizer.serving.job import (
-    DEFAULT_INPUT_TOKENS,
-    DEFAULT_OUTPUT_TOKENS,
     DEFAULT_TURN_TOKENS,
     HOST_BYTES_PER_S,
     Allocated,
@@ -128,9 +127,12 @@ def with_images(traffic: Traffic, images: Images | None) -> Traffic:
 def loaded(model: ModelShape, scenario: Scenario) -> ModelShape:
     """The model as an engine loads it: without its encoder where it is told that there are no images.
 
+    Without outputs it has no head: a classifier's and a reranker's, a product on one state of a text, is left out.
+
     Source: vLLM's --limit-mm-per-prompt with image=0 (MultiModalConfig: --language-model-only).
     """
-    return replace(model, vision=None) if scenario.values.serve.images == 0 else model
+    shape = replace(model, vision=None) if scenario.values.serve.images == 0 else model
+    return shape if output_tokens(scenario, model) else shape.headed(NO_HEAD)
 
 
 def images_in(estimate: ServingEstimate) -> result.Images | None:
@@ -261,10 +263,13 @@ class Objectives(Immutable, eq=True):
 
     max_ttft_s: float | None = None
     max_tpot_s: float | None = None
+    max_request_s: float | None = None
 
 
 INTERACTIVE = Objectives(max_ttft_s=10.0, max_tpot_s=0.1)
 """An answer that begins within 10 s and is written no slower than people read, 10 tokens a second for each of them."""
+WHOLE = Objectives(max_request_s=INTERACTIVE.max_ttft_s)
+"""Embeddings and scores, which come all at once: as soon as an answer must begin."""
 BENCHMARK = Objectives()
 """A measurement keeps what it kept."""
 JUDGED = frozenset({"request_rate", "concurrency", "users"})
@@ -320,7 +325,7 @@ def _assembled(
         provenance.resolve_default(f"serve.{name}", getattr(engine.batching, name), "stack")
     load = _load(scenario, engine)
     trace = _trace(scenario, provenance)
-    traffic = _traffic(provenance, drafting_method(scenario, model), trace)
+    traffic = _traffic(provenance, model, drafting_method(scenario, model), trace)
     images = build_images(provenance, model, traffic)
     traffic = with_images(traffic, images)
     adapters = served_adapters(scenario, provenance, model, engine, server.accelerator)
@@ -336,6 +341,8 @@ def _assembled(
     job = replace(job, allocated=_allocated(values, engine), **_expert_settings(scenario, provenance, job))
     job = replace(job, drafter=build_drafter(scenario, provenance, registry, job, traffic))
     job = _with_cpu_layers(job, scenario, provenance, traffic, gpus, amount)
+    if objectives is INTERACTIVE and not traffic.outputs:
+        objectives = WHOLE
     limits = _limits(provenance, objectives if load in JUDGED and not values.serve.fit else BENCHMARK)
     percentile = provenance.resolve_default("serve.percentile", DEFAULT_PERCENTILE)
     spare_replicas = provenance.resolve_default("serve.spare_replicas", 0)
@@ -360,7 +367,7 @@ def _assembled(
         spare_replicas=spare_replicas,
         tariff=tariff_of(provenance, server, INFERENCE_POWER_SHARE, SERVING_UTILISATION),
         read_from_name=_read_from_name(scenario, model, found),
-        warnings=tuple(_warnings(model, server, engine, traffic, turns, efficiency)),
+        warnings=tuple(_warnings(job.model, server, engine, traffic, turns, efficiency)),
     )
 
 
@@ -441,9 +448,9 @@ def engine_on(server: Server | None, name: str, where: Callable[[], Location], r
 def _longest(scenario: Scenario, model: ModelShape) -> float:
     """Tokens of the longest sequence that the engine is to serve: as given, else what the model or the traffic has."""
     serve = scenario.values.serve
-    outputs = serve.output_tokens or DEFAULT_OUTPUT_TOKENS
+    outputs = output_tokens(scenario, model)
     history = ((serve.turns or 1) - 1) * ((serve.turn_tokens or DEFAULT_TURN_TOKENS) + outputs)
-    asked = (serve.input_tokens or DEFAULT_INPUT_TOKENS) + history + outputs
+    asked = (serve.input_tokens or input_tokens(model)) + history + outputs
     return max(serve.max_model_len or model.max_positions or 0, asked)
 
 
@@ -643,9 +650,9 @@ def _read_from_name(scenario: Scenario, model: ModelShape, found: Scheme) -> str
     return f"weights in {found.weights.bits} bits ({told.words}), read from the name"
 
 
-def _traffic(provenance: Provenance, method: Drafting | None, trace: Trace | None = None) -> Traffic:
+def _traffic(provenance: Provenance, model: ModelShape, method: Drafting | None, trace: Trace | None = None) -> Traffic:
     """What requests look like; lengths of a trace are its own."""
-    lengths = {"input_tokens": DEFAULT_INPUT_TOKENS, "output_tokens": DEFAULT_OUTPUT_TOKENS}
+    lengths = {"input_tokens": input_tokens(model), "output_tokens": output_tokens(provenance.scenario, model)}
     lengths |= {"input_spread": 0.0, "output_spread": 0.0}
     if trace:
         lengths = trace.lengths
@@ -661,6 +668,7 @@ def _traffic(provenance: Provenance, method: Drafting | None, trace: Trace | Non
         longest_output=longest["output"],
         prefix_hit_share=provenance.resolve_default("serve.prefix_hit_share", 0.0),
         **_drafts(provenance, method),
+        documents=float(provenance.resolve_default("serve.documents", 1)) if not found["output_tokens"] else 1.0,
     )
 
 

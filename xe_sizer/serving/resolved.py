@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60.0
 """What nobody waits for an answer to begin, unless a limit with a unit says so [s]."""
-LONGEST_S: Mapping[str, float] = {"max_ttft_s": PATIENCE_S, "max_tpot_s": 1.0}
+LATENCY_LIMITS = ("max_ttft_s", "max_tpot_s", "max_request_s")
+LONGEST_S: Mapping[str, float] = dict(zip(LATENCY_LIMITS, (PATIENCE_S, 1.0, PATIENCE_S), strict=True))
 """Limits above these look like milliseconds where they are written without a unit [s]."""
 
 
@@ -91,7 +92,7 @@ class ResolvedService(Immutable):
     def limits_latency(self) -> bool:
         """Whether the user says how long requests may take; else the default objectives do, if anything does."""
         asked = self.scenario.values.limits
-        return asked.max_ttft_s is not None or asked.max_tpot_s is not None
+        return any(getattr(asked, name) is not None for name in LATENCY_LIMITS)
 
     @property
     def asked_len(self) -> int | None:

@@ -269,8 +269,9 @@ def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, e
     else:
         running = float(np.minimum(each, np.maximum(found.most, 1.0))[0])
     state = steady(resolved.job, placement, traffic, max(running, 1.0))
-    prompt_s = float(state.prompt_s[0])
-    answer_s = 1.0 / float(state.requests_per_s[0]) - prompt_s
+    whole_s = 1.0 / float(state.requests_per_s[0])
+    prompt_s = float(state.prompt_s[0]) if traffic.outputs else whole_s
+    answer_s = whole_s - prompt_s
     return Point(running, rate, *means, percentiles, state.prefill, state.decode, prompt_s, answer_s)
 
 

@@ -650,7 +650,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     sequences, pure_decode = decodes + prefills, (prefills == 0).astype(float)
     kernels = job.engine.kernels
     with_logits = each if work.decode_logits is None else work.decode_logits
-    sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits else 1.0)
+    sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits or not job.answers else 1.0)
     gpu = job.server.accelerator
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
     gated = gpu.generation not in kernels.ungated_on
@@ -669,6 +669,8 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         expert_skew=job.expert_skew,
         redundant_experts=job.redundant_experts,
     )
+    if not job.answers:
+        prompts = replace(prompts, cache="none")
     decoding = replace(
         prompts,
         attention="decode",
@@ -852,6 +854,79 @@ def prefill_time(
     return step_time(job, placements, work), steps
 
 
+class Encoding(Immutable):
+    """Texts that are read in steps, without an answer; arrays of shape (points,).
+
+    step : one of the steps; steps : that these texts take [-]
+    """
+
+    step: StepTime
+    steps: Array
+
+    @property
+    def total_s(self) -> Array:
+        return np.asarray(self.step.total_s * self.steps)
+
+
+def texts_of_a_step(job: ServingJob, placements: ReplicaLayouts, traffic: Traffic) -> Array:
+    """Texts that a step of an engine takes at most, where they get no answer.
+
+        texts = groups x max(min(floor(max_step_tokens / tokens), max_sequences), 1)
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+    traffic : tokens of a text; where texts are padded, those of the longest of as many
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [-]
+
+    Source: next_batch of Text Embeddings Inference (core/src/queue.rs), which counts padded tokens where it pads;
+    vLLM's scheduler.
+    """
+    batching = job.engine.batching
+    tokens, most = traffic.new_inputs, float(batching.max_sequences)
+    if batching.pads:
+        tokens = float(traffic.longest_of(min(most, max(batching.max_step_tokens // tokens, 1.0))))
+    room = max(min(batching.max_step_tokens // tokens, most), 1.0)
+    return np.asarray(job.groups(placements) * room)
+
+
+def encoding_time(job: ServingJob, placements: ReplicaLayouts, texts: ArrayLike, traffic: Traffic) -> Encoding:
+    """Steps in which a replica reads texts that get no answer.
+
+        steps = ceil(texts / texts of a step) x pieces
+        t(step) = t(texts / steps at once, of their mean length)      or padded to the longest of them
+        pieces = max(ceil(tokens / max_step_tokens), 1)               where the engine cuts texts, which no encoder can
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,) or (points,)
+    texts : that are there [-]
+    traffic : tokens of a text, how they spread, and the share that is cached
+
+    Returns
+    -------
+    Encoding, shape that texts and placements broadcast to, seconds [s] and [-]
+
+    Source: own derivation; sentence-transformers SentenceTransformer.encode for padding.
+    """
+    batching = job.engine.batching
+    new, cached = traffic.new_inputs, traffic.inputs - traffic.new_inputs
+    texts = np.broadcast_to(as_array(texts), np.broadcast_shapes(np.shape(texts), placements.tp.shape))
+    cut = batching.chunked_prefill and not job.model.bidirectional
+    pieces = max(np.ceil(new / batching.max_step_tokens), 1.0) if cut else 1.0
+    batches = np.maximum(np.ceil(texts / texts_of_a_step(job, placements, traffic) - 1e-9), 1.0)
+    together = texts / batches
+    longest = traffic.longest_of(together) if batching.pads else traffic.inputs
+    tokens = np.maximum(longest - cached, 1.0) / pieces
+    past = cached + new * (1.0 - 1.0 / pieces) / 2.0
+    return Encoding(
+        step_time(job, placements, Work(prefills=together, prefill_tokens=tokens, prefill_past=past)), batches * pieces
+    )
+
+
 def decode_time(
     job: ServingJob, placements: ReplicaLayouts, sequences: ArrayLike, inputs: ArrayLike, outputs: ArrayLike,
     tokens_per_step: ArrayLike = 1.0,
@@ -899,6 +974,7 @@ def static_batch(
 
         ttft = prefill + waves before x request of one wave
         request = (prefill + (outputs - 1) x step) x waves
+        ttft = request = encoding_time                      no outputs
 
     A pool of `capacity` sequences takes a larger batch in waves, each starting as the one before ends.
 
@@ -917,6 +993,10 @@ def static_batch(
     Source: own derivation; tokens gained by speculation after arXiv:2211.17192.
     """
     batch, outputs = as_array(batch), as_array(outputs)
+    if traffic is not None and not traffic.outputs:
+        read = encoding_time(job, placements, batch * traffic.documents, traffic)
+        read_s = np.asarray(read.total_s + job.request_s)
+        return StaticBatch(read.step, read.step, read_s, np.zeros(read_s.shape), read_s)
     together = np.minimum(batch, np.maximum(as_array(capacity), 1.0))
     waves = batch / together
     gained = traffic.tokens_per_step if traffic else 1.0
@@ -1025,6 +1105,7 @@ def fastest(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, runnin
         tpot = t(a decode of all running requests) / tokens of a step
         ttft = t(the prefill of one prompt)
         request = ttft + (outputs - 1) tpot
+        ttft = request = t(all texts of one request)      no outputs
 
     Weights and caches are read once in a step; exchanges, launches and the host take no time.
 
@@ -1041,6 +1122,9 @@ def fastest(job: ServingJob, placement: ReplicaLayouts, traffic: Traffic, runnin
     Source: roofline model (S. Williams, A. Waterman, D. Patterson, CACM 52, 2009), peaks of the profile.
     """
     ideal = serving_job(job.model, job.engine, job.scheme, job.server, Efficiency(ideal=True))
+    if not traffic.outputs:
+        read_s = float(encoding_time(ideal, placement, traffic.documents, traffic).total_s.reshape(-1)[0])
+        return read_s, 0.0, read_s
     prefill, steps = prefill_time(ideal, placement, 1.0, traffic.inputs, traffic.inputs - traffic.new_inputs)
     decode = decode_time(ideal, placement, running, traffic.inputs, traffic.outputs, traffic.draft_tokens + 1.0)
     tpot_s = float(decode.total_s[0]) / traffic.tokens_per_step if traffic.outputs > 1.0 else 0.0

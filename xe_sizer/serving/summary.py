@@ -55,6 +55,7 @@ from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
     BATCH_PARTS,
+    READING_PARTS,
     SHORT_PARTS,
     Cached,
     absent_parts,
@@ -429,7 +430,10 @@ def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> dict[str, tupl
 
 def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
     """What the ledger lists, in its order."""
-    parts = BATCH_PARTS if estimate.grows else ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
+    if estimate.grows:
+        parts = BATCH_PARTS if estimate.resolved.job.answers else READING_PARTS
+    else:
+        parts = ALLOCATED_PARTS if estimate.fits else SHORT_PARTS
     absent = absent_parts(estimate.resolved.job)
     return tuple(one for one in parts if one.name not in absent)
 
@@ -437,13 +441,14 @@ def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
 def shortage(estimate: ServingEstimate) -> Reason:
     """Why it does not fit: needed, available and missing memory of a GPU, and what takes it."""
     sizes = estimate.memory_parts
-    weight, kept, reserved = sizes[weights.name], sizes[cache.name], sizes.get(left_free.name, 0.0)
-    rest = estimate.peak_bytes - weight - kept - reserved
+    weight, kept, reserved = sizes[weights.name], sizes.get(cache.name), sizes.get(left_free.name, 0.0)
+    rest = estimate.peak_bytes - weight - (kept or 0.0) - reserved
+    held = "" if kept is None else f", KV cache of {_held(estimate)} {_gib(kept)}"
     free = f", {left_free.name} {_gib(reserved)}" if reserved else ""
     message = (
         f"needs {_gib(estimate.peak_bytes)} GiB per GPU, {_gib(estimate.usable_bytes)} GiB available, "
-        f"{_gib(-estimate.headroom_bytes)} GiB missing (weights {_gib(weight)}, "
-        f"KV cache of {_held(estimate)} {_gib(kept)}{free}, the rest {_gib(rest)} GiB)"
+        f"{_gib(-estimate.headroom_bytes)} GiB missing (weights {_gib(weight)}"
+        f"{held}{free}, the rest {_gib(rest)} GiB)"
     )
     return Reason(code="out-of-memory", message=message)
 
@@ -454,6 +459,8 @@ def _gib(size_bytes: float) -> str:
 
 def _held(estimate: ServingEstimate) -> str:
     requests, asked = estimate.sequences if estimate.grows else 1.0, estimate.resolved.asked_len
+    if not estimate.resolved.job.answers:
+        return "one text" if requests < 1.5 else f"{requests:,.0f} texts in a step"
     if (kept := estimate.resolved.job.allocated) is not None:
         each = f"of {kept.tokens:,.0f} tokens"
         return f"a context {each}" if kept.sequences == 1 else f"{kept.sequences:,.0f} contexts {each}"
@@ -542,16 +549,7 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     """Warnings that need the answer, and those about keys that inference does not read."""
     resolved, traffic = estimate.resolved, estimate.resolved.traffic
     yield from joining_assumptions(resolved.job.server, int(estimate.placement.gpus[0]))
-    images = resolved.job.images
-    text_tokens = traffic.inputs - (images.each * images.seen.tokens if images else 0)
-    lengths = {
-        "input_tokens": f"prompts of {text_tokens:,.0f}",
-        "output_tokens": f"answers of {traffic.outputs:,.0f}",
-    }
-    assumed = [name for name in lengths if resolved.origins.get(f"serve.{name}") == "default"]
-    if assumed:
-        words = " and ".join(lengths[name] for name in assumed)
-        yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
+    yield from _assumed_lengths(resolved)
     if resolved.load is None and resolved.requests is None:
         loads = f"{', '.join(LOAD_KEYS[:-1])} or {LOAD_KEYS[-1]}"
         yield f"no load is given: each replica runs at {whole_percent(FULL)} of its capacity ({loads})"
@@ -595,6 +593,19 @@ def _drafts(estimate: ServingEstimate) -> Iterator[str]:
         words = f"how often drafts are kept is assumed: {rates} by position, {kept[1]} tokens a step"
         source = f"published are {kept[0]} to {kept[2]}: {METHODS[name].source}"
         yield f"{words}; acceptance_rate sets what the engine reports; {source}"
+
+
+def _assumed_lengths(resolved: ResolvedService) -> Iterator[str]:
+    """Lengths of prompts and answers that nobody gives."""
+    traffic, images = resolved.traffic, resolved.job.images
+    text_tokens = traffic.inputs - (images.each * images.seen.tokens if images else 0)
+    lengths = {"input_tokens": f"prompts of {text_tokens:,.0f}", "output_tokens": f"answers of {traffic.outputs:,.0f}"}
+    if not traffic.outputs:
+        lengths = {"input_tokens": f"texts of {text_tokens:,.0f}"}
+    assumed = [name for name in lengths if resolved.origins.get(f"serve.{name}") == "default"]
+    if assumed:
+        words = " and ".join(lengths[name] for name in assumed)
+        yield f"{words} tokens are assumed: the scenario gives no {' and '.join(assumed)}"
 
 
 def cautions(estimate: ServingEstimate) -> Iterator[str]:
@@ -687,7 +698,7 @@ def _kept_up(estimate: ServingEstimate) -> str:
 
 
 def _saturated(estimate: ServingEstimate) -> Iterator[str]:
-    resolved, places = estimate.resolved, estimate.choice.places
+    resolved, places, traffic = estimate.resolved, estimate.choice.places, estimate.resolved.traffic
     scenario, load = resolved.scenario, resolved.load
     if not estimate.fits:
         return
@@ -701,8 +712,10 @@ def _saturated(estimate: ServingEstimate) -> Iterator[str]:
         yield f"{inside}: a replica runs it in waves"
     if load in CHANCE and not resolved.limits_latency and SATURATED < estimate.utilisation <= 1.0:
         used = f"{min(estimate.utilisation, 0.999):.1%}"
-        ttft, tpot = (scenario.caller.setting(key) for key in ("limits.max_ttft_s", "limits.max_tpot_s"))
-        yield f"replicas run at {used} of what they sustain: {ttft} and {tpot} say how long requests may take"
+        keys = ("limits.max_ttft_s", "limits.max_tpot_s") if traffic.outputs else ("limits.max_request_s",)
+        options = " and ".join(scenario.caller.setting(key) for key in keys)
+        say = "say" if traffic.outputs else "says"
+        yield f"replicas run at {used} of what they sustain: {options} {say} how long requests may take"
 
 
 def _too_long(estimate: ServingEstimate) -> Iterator[str]:
@@ -920,7 +933,7 @@ def build_throughput(estimate: ServingEstimate) -> Throughput:
     traffic, rate = estimate.resolved.traffic, estimate.taken_per_s
     return Throughput(
         output_tokens_per_s=rate * traffic.outputs,
-        total_tokens_per_s=rate * (traffic.inputs + traffic.outputs),
+        total_tokens_per_s=rate * (traffic.request_inputs + traffic.outputs),
         requests_per_s=rate,
         tokens_per_s_per_user=1.0 / estimate.point.tpot_s if estimate.fits and estimate.point.tpot_s else 0.0,
         output_tokens_per_s_per_gpu=rate * traffic.outputs / estimate.gpus,
@@ -942,7 +955,7 @@ def _per_replica(estimate: ServingEstimate) -> PerReplica:
 def _kv_cache(estimate: ServingEstimate) -> KvCache:
     job, traffic, placement = estimate.resolved.job, estimate.resolved.traffic, estimate.placement
     ranks = int(placement.dp[0]) * (int(placement.pp[0]) if job.engine.pipelined else 1)
-    each = token_bytes(job.model, job.scheme.cache)
+    each = token_bytes(job.model, job.scheme.cache) * job.answers
     if job.drafter:
         drafting = job.drafter.first
         each += job.drafter.modules * token_bytes(drafting.model, drafting.scheme.cache)
@@ -950,7 +963,7 @@ def _kv_cache(estimate: ServingEstimate) -> KvCache:
         bytes_per_token=each,
         gpu_bytes_per_token=each * job.gpu_share,
         pool_bytes=estimate.cache_bytes * int(placement.gpus[0]),
-        pool_tokens=estimate.choice.holds * (traffic.inputs + traffic.outputs),
+        pool_tokens=estimate.choice.holds * (traffic.inputs + traffic.outputs) if job.answers else 0.0,
         max_concurrency=min(estimate.choice.holds, float(job.engine.batching.max_sequences * ranks)),
     )
 
@@ -981,7 +994,7 @@ def build_cost(estimate: ServingEstimate, today: Day | None = None) -> ServeCost
     return ServeCost(
         per_hour=estimate.cost,
         per_million_input_tokens=estimate.cost_per_million_input_tokens,
-        per_million_output_tokens=estimate.cost_per_million_tokens,
+        per_million_output_tokens=estimate.cost_per_million_tokens if estimate.resolved.job.answers else None,
         energy_kwh_per_million_tokens=None if energy is None or not millions else energy / millions,
         currency=tariff.currency,
         energy_formula=energy_words(server, INFERENCE_POWER_SHARE),
@@ -1015,8 +1028,8 @@ def compare_with_api(estimate: ServingEstimate, today: Day | None) -> ApiCompari
     prices, traffic = estimate.resolved.scenario.values.cost.api_price_per_million, estimate.resolved.traffic
     if prices is None:
         return None
-    tokens = traffic.inputs + traffic.outputs
-    a_request = (traffic.inputs * prices[0] + traffic.outputs * prices[-1]) / MEGA
+    tokens = traffic.request_inputs + traffic.outputs
+    a_request = (traffic.request_inputs * prices[0] + traffic.outputs * prices[-1]) / MEGA
     most = estimate.most_per_s if estimate.fits else 0.0
     hourly = None if estimate.cost is None else estimate.cost * DAY_S / HOUR_S
     requests, cost = (estimate.taken_per_s * DAY_S, hourly) if today is None else (today.requests, today.cost)

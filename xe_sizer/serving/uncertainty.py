@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from xe_sizer.immutable import Immutable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 TABLE = TABLES / "serving.json"
 SEEN = TABLES / "serving-seen.json"
 Quantity = Literal["ttft", "tpot", "request", "throughput"]
+QUANTITIES: Mapping[str, Quantity] = {"ttft_s": "ttft", "tpot_s": "tpot", "answered_s": "request"}
 # Contexts, workspaces, captured graphs and buffers differ by about 2 GiB between releases of one engine: assumed.
 MEMORY_ERROR_SHARE = 0.03
 MEMORY_SPREAD = Spread(1.0 - MEMORY_ERROR_SHARE, 1.0 + MEMORY_ERROR_SHARE)
@@ -81,12 +83,13 @@ def _experts(resolved: ResolvedService) -> str:
 def span(resolved: ResolvedService, quantity: Quantity, tested: Tested = STATED) -> Uncertainty:
     """Range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
 
-    A request takes most of its time token by token, and has the range of that.
+    A request takes most of its time token by token, and has the range of that; without answers it is a prefill.
     """
     engine = resolved.job.engine
     if fixed := of_fixed(resolved.job.efficiency, engine.uncertainty):
         return fixed
-    kind = "tpot" if quantity == "request" else quantity
+    whole = "tpot" if resolved.job.answers else "ttft"
+    kind = whole if quantity == "request" else quantity
     kin = tuple(dict.fromkeys(one for one in (engine.name, engine.measured_as or "", engine.parent_name) if one))
     evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
     told = from_residuals(published(TABLE), kind, conditions(resolved, tested), kind, evidence)
@@ -108,15 +111,19 @@ def find_spread(resolved: ResolvedService, of: str) -> Spread | None:
         return MEMORY_SPREAD
     if of == "cost_per_million_tokens":
         return span(resolved, "throughput").of_inverse
-    return span(resolved, "ttft" if of == "ttft_s" else "tpot").spread
+    return span(resolved, QUANTITIES.get(of, "tpot")).spread
 
 
 def allowed_latencies(resolved: ResolvedService) -> tuple[float | None, float | None]:
-    """Expected time to the first token and per token that keep their limits with the confidence asked for [s]."""
+    """Expected time to the first token and per token that keep their limits with the confidence asked for [s].
+
+    Requests without answers end where the first token would come.
+    """
     limits = resolved.limits
-    asked = (limits.max_ttft_s, "ttft_s"), (limits.max_tpot_s, "tpot_s")
+    first, of = (limits.max_ttft_s, "ttft_s") if resolved.job.answers else (limits.max_request_s, "answered_s")
+    asked = (first, of), (limits.max_tpot_s, "tpot_s")
     if limits.confidence is None:
-        return limits.max_ttft_s, limits.max_tpot_s
+        return first, limits.max_tpot_s
     spreads = [(limit, find_spread(resolved, of)) for limit, of in asked]
     ttft_s, tpot_s = (
         limit if limit is None or spread is None else limit / spread.quantile(limits.confidence)

@@ -28,6 +28,7 @@ class EngineKernels(_Part, frozen=True):
 
     `decode` split over the keys, or per-head: the same, reading keys and values for every query head.
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
+    `attention_mask`: whether PyTorch's attention gets a mask for padding and windows, with which it works on all pairs.
     `windows` where layers with a sliding window keep no more than it.
     `experts` together in grouped products, in a loop over those that a token picked, or loop-all: over all of them.
     `expert_tile`: rows that a grouped product rounds each expert's share up to.
@@ -55,6 +56,7 @@ class EngineKernels(_Part, frozen=True):
     residual: Literal["apart", "in-norm"]
     attention: Literal["flash", "sdpa", "eager"]
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
+    attention_mask: Literal["none", "padded", "always"]
     decode: Literal["split", "per-head"]
     cache: Literal["paged", "concatenated", "in-attention"]
     fused_qkv: bool
@@ -233,6 +235,7 @@ class EngineBatching(_Part, frozen=True):
     reserves : cache for the whole answer when a request starts, or only what is used
     disaggregates : replicas that only read prompts hand their cache over to others that only decode
     drafts : methods of speculative decoding that it has (`software.speculation`)
+    pads : texts without output that share a step are padded to the longest of them
     """
 
     batching: Literal["continuous", "static"]
@@ -248,6 +251,7 @@ class EngineBatching(_Part, frozen=True):
     reserves: Literal["whole", "used"]
     disaggregates: bool
     drafts: tuple[str, ...]
+    pads: bool
 
 
 class EngineOnCard(_Part, frozen=True):

@@ -260,6 +260,7 @@ def option(sized: ServingEstimate) -> FleetOption:
         fit=build_fit(sized),
         hourly_price=tariff.hourly(server),
         electricity_per_hour=tariff.electricity_of_hour(sized.gpus, sized.nodes),
+        total_tokens_per_s_per_gpu=build_throughput(sized).total_tokens_per_s / sized.gpus,
     )
 
 
@@ -270,7 +271,7 @@ def pareto(resolved: ResolvedService) -> tuple[ParetoPoint, ...]:
     """
     job, traffic = resolved.job, resolved.traffic
     placements = legal_placements(job, resolved.fixed, resolved.most_gpus())
-    if not len(placements):
+    if not len(placements) or not traffic.outputs:
         return ()
     found = curve(job, placements, serving_memory(job, placements, traffic.inputs), traffic)
     per_user = 1.0 / found.states.tpot_s

@@ -509,7 +509,7 @@ def _placements(base: ServingEstimate) -> Iterator[Step]:
 
 def _latency_limits(base: ServingEstimate) -> Iterator[Step]:
     """Half and twice the time that requests may take."""
-    for key, name in (("max_ttft_s", "TTFT"), ("max_tpot_s", "TPOT")):
+    for key, name in (("max_ttft_s", "TTFT"), ("max_tpot_s", "TPOT"), ("max_request_s", "time of a request")):
         limit = getattr(base.resolved.limits, key)
         if limit is not None:
             for words, factor in BOTH_WAYS:
@@ -545,7 +545,7 @@ def _served(sized: ServingEstimate, _: ServingEstimate) -> Outcome:
         hourly_price=sized.resolved.tariff.hourly(sized.resolved.job.server),
         replicas=sized.replicas,
         ttft_s=ttft_s if sized.fits else None,
-        tpot_s=tpot_s if sized.fits else None,
+        tpot_s=tpot_s if sized.fits and sized.resolved.job.answers else None,
         requests_per_s=sized.most_per_s,
     )
 

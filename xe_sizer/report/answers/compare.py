@@ -131,10 +131,15 @@ def _figures_of_service(answer: ServeResult, _: bool) -> Iterator[str]:
         return
     yield _replicas(answer)
     at = judged(answer)
-    yield f"TTFT {latency(at.ttft_s)}"
-    yield f"TPOT {latency(at.tpot_s)}"
+    if answer.writes:
+        yield f"TTFT {latency(at.ttft_s)}"
+        yield f"TPOT {latency(at.tpot_s)}"
+    else:
+        yield f"{latency(at.request_s)} a request"
     yield from _doubt(answer)
-    yield f"{number(answer.throughput.output_tokens_per_s)} output tokens/s"
+    made = answer.throughput
+    rate = f"{number(made.output_tokens_per_s)} output" if answer.writes else number(made.total_tokens_per_s)
+    yield f"{rate} tokens/s"
     if answer.cost.per_hour is not None:
         yield f"{money(answer.cost.per_hour, answer.cost.currency)} an hour"
 
@@ -203,6 +208,8 @@ def _pictures_of_services(alternatives: Sequence[Alternative]) -> Iterator[Pictu
     counts = tuple(_plain_bar(one, float(one.result.gpus.count), count(one.result.gpus.count)) for one in alternatives)
     yield Picture("GPUs", _said(counts), Bars(Axis("GPUs"), counts))
     titles = {"ttft_s": "Time to the first token", "tpot_s": "Time per output token"}
+    if not _writes(alternatives):
+        titles = {"request_s": "Time of a request"}
     for key, title in titles.items():
         seconds = [getattr(judged(cast(Any, one.result)), key) for one in alternatives]
         bars = tuple(_plain_bar(one, value, latency(value)) for one, value in zip(alternatives, seconds, strict=True))
@@ -211,6 +218,11 @@ def _pictures_of_services(alternatives: Sequence[Alternative]) -> Iterator[Pictu
         marks = tuple(Mark(limit, f"limit {duration(limit)}") for limit in sorted(found))
         longest = max((value for value in seconds if value is not None), default=1.0)
         yield Picture(title, _said(bars), Bars(time_axis("Time", longest), bars, marks))
+
+
+def _writes(alternatives: Sequence[Alternative]) -> bool:
+    """Whether any of the services has output tokens."""
+    return any(cast(Any, one.result).writes for one in alternatives)
 
 
 def _plain_bar(one: Alternative, value: float | None, text: str) -> Bar:
@@ -386,15 +398,22 @@ _ROWS_OF_SERVICES: tuple[tuple[str, _Cell], ...] = (
     ("GiB used", lambda r: gib(r.memory.peak_bytes)),
     ("GiB usable", lambda r: gib(r.memory.usable_bytes)),
 )  # fmt: skip
+OF_READING = ("whole request", "tokens per second, in and out")
+OF_TOKENS = frozenset(
+    {"TTFT", "TPOT", "output tokens per second", "output tokens per second per GPU", "tokens per second per user",
+     "KV pool per replica"}
+)  # fmt: skip
 _ROWS_OF_A_SERVICE: tuple[tuple[str, _Cell], ...] = (
     ("TTFT", lambda r: latency(judged(r).ttft_s)),
     ("TPOT", lambda r: latency(judged(r).tpot_s)),
+    (OF_READING[0], lambda r: latency(judged(r).request_s)),
     ("latencies are of", _judged_of),
     (LEAST_SURE, _least_sure),
     ("requests per second", lambda r: number(r.throughput.requests_per_s)),
     ("most it sustains", lambda r: f"{number(rounded(r.replicas.max_requests_per_s, down=True))} requests/s"),
     ("output tokens per second", lambda r: number(r.throughput.output_tokens_per_s)),
     ("output tokens per second per GPU", lambda r: number(r.throughput.output_tokens_per_s_per_gpu)),
+    (OF_READING[1], lambda r: number(r.throughput.total_tokens_per_s)),
     ("tokens per second per user", lambda r: number(r.throughput.tokens_per_s_per_user)),
     ("KV pool per replica", _pool),
     ("price per hour", lambda r: money(r.cost.per_hour, r.cost.currency)),
@@ -407,8 +426,11 @@ _ROWS_OF_A_SERVICE: tuple[tuple[str, _Cell], ...] = (
 def _side_by_side(results: Sequence[Sized], names: Sequence[Column], kind: Kind) -> Table:
     """One column an alternative; no time and no cost of what does not fit."""
     rows = [(label, *map(value, results)) for label, value in kind.rows]
+    read = not any(getattr(one, "writes", True) for one in results)  # embeddings and scores, without output tokens
     for label, value in kind.rows_of_a_run:
         cells = [value(one) if one.verdict.fits else NOT_A_NUMBER for one in results]
+        if label in (OF_TOKENS if read else OF_READING):
+            continue
         if label not in (ELECTRICITY, LEAST_SURE) or set(cells) != {NOT_A_NUMBER}:  # which most do not ask for
             rows.append((label, *cells))
     note = (

@@ -82,7 +82,8 @@ def _points_of_job(result: Sensitivity) -> Iterator[Point]:
 def _points_of_service(result: Sensitivity) -> Iterator[Point]:
     base = result.base
     first, further = _seconds(base.ttft_s), _seconds(base.tpot_s)
-    yield Point("Latency", f"{first} to the first token (TTFT), {further} per token (TPOT)")
+    words = f"{first} to the first token (TTFT), {further} per token (TPOT)"
+    yield Point("Latency", f"{first} a request" if base.tpot_s is None else words)
     replicas = plural(base.replicas or 1, "replica")
     yield Point("GPUs", f"{count(base.gpus)} in {replicas}; they sustain {_rate(base)} requests/s")
     yield Point("Cost", f"{_of_a_request(base)} per request{_priced(base, ' an hour')}")
@@ -227,7 +228,9 @@ def document(result: Sensitivity, options: Options) -> Document:
     """The factors as a tornado, widest first, then every step with its figures."""
     base, kind = result.base, KINDS[result.ranked_by]
     limited = base.meets_limits is not None
-    columns = (Column("factor"), Column("step"), *kind.columns, *((Column("limits"),) if limited else ()))
+    read = base.ttft_s is not None and base.tpot_s is None  # embeddings and scores, without output tokens
+    kinds = tuple(Column("request", True) if read and one.name == "TTFT" else one for one in kind.columns)
+    columns = (Column("factor"), Column("step"), *kinds, *((Column("limits"),) if limited else ()))
     rows = [(AS_ASKED, "", *_figures(result, None))]
     for factor in result.factors:
         rows += [(clean(factor.name), clean(effect.step), *_figures(result, effect)) for effect in factor.effects]

@@ -75,7 +75,7 @@ from xe_sizer.units import MEGA, WATT_PER_KW, rounded
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block, Document, Finding, Options
-    from xe_sizer.result.serving import ApiComparison, LatencyAt, LoadPoint, ServeCost
+    from xe_sizer.result.serving import ApiComparison, LatencyAt, LoadPoint, Phase, ServeCost
 
 # The answer in one sentence: what is served on what, how fast, and what a reader must know.
 
@@ -99,10 +99,14 @@ def outcome(result: ServeResult) -> str:
     if not verdict.fits or result.latency.ttft_s.expected is None:
         return clean(verdict.reasons[0].message) if verdict.reasons else "no placement fits"
     at = judged(result)
-    figures = f"{latencies(at)}, {number(round(result.throughput.output_tokens_per_s))} output tokens/s in all"
+    made, both = result.throughput, " in and out" * result.writes
+    rate = (
+        f"{number(round(made.output_tokens_per_s))} output" if result.writes else number(round(made.total_tokens_per_s))
+    )
+    figures = f"{latencies(at, result.writes)}, {rate} tokens/s in all"
     price = result.cost.per_million_tokens
     if price is not None:
-        figures += f", {amount(price)} {clean(result.cost.currency)} per million tokens in and out"
+        figures += f", {_money(price)} {clean(result.cost.currency)} per million tokens{both}"
     missed = missed_text(verdict, result.cost.currency)
     said = f"{missed}: {figures}" if missed else figures
     return "; ".join((said, *objectives(result)))
@@ -118,6 +122,8 @@ def objectives(result: ServeResult) -> Iterator[str]:
         words.append(f"first token within {number(default['max_ttft_s'])} s")
     if "max_tpot_s" in default:
         words.append(f"{number(1.0 / default['max_tpot_s'])} tokens/s for each user")
+    if "max_request_s" in default:
+        words.append(f"requests within {number(default['max_request_s'])} s")
     if words:
         yield f"default objectives: {', '.join(words)}"
 
@@ -134,6 +140,10 @@ def _kept(result: ServeResult) -> str:
         return ""
     prompt = f"the first token within {duration(kept.max_ttft_s)}"
     pace = f"{number(1.0 / kept.max_tpot_s)} tokens/s per user for {number(kept.percentile)} % of requests"
+    if not result.writes:
+        rate = number(rounded(kept.requests_per_s, down=True))
+        most = f"{number(kept.percentile)} % of requests take at most {duration(kept.max_ttft_s)}"
+        return f"no load is given: at {rate} requests/s {most} (--request-rate {rate} sizes it)"
     if not kept.requests_per_s:
         return f"no load is given, and none keeps {prompt} and {pace}"
     rate = number(rounded(kept.requests_per_s, down=True))
@@ -149,13 +159,16 @@ def _waves(result: ServeResult) -> str:
 
 
 def pace(result: ServeResult) -> tuple[str, float | None, str]:
-    """A token of an answer."""
+    """A token of an answer, or a request without any."""
+    if not result.writes:
+        request_s = result.latency.request_s.expected
+        return "request_s", request_s, NOT_A_NUMBER if request_s is None else f"{duration(request_s)} a request"
     tpot_s = result.latency.tpot_s.expected
     return "tpot_s", tpot_s, NOT_A_NUMBER if tpot_s is None else f"{duration(tpot_s)} per token"
 
 
 def pace_range(result: ServeResult) -> str:
-    return span_words(result.latency.tpot_s)
+    return span_words(result.latency.tpot_s if result.writes else result.latency.request_s)
 
 
 def missing_memory(result: ServeResult) -> str:
@@ -184,10 +197,11 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     """Latency, throughput and cost where it fits; GPUs, memory, limits, and the one thing to change."""
     if result.verdict.fits:
         yield from fit_points(result)
-        yield Point("Latency", latencies(judged(result)))
+        yield Point("Latency", latencies(judged(result), result.writes))
         yield from _ranges(result)
         yield from evidence_point(result.latency.basis, result.scenario)
-        yield from test_points(result) if result.test else (Point("Output", _output(result)),)
+        label = "Output" if result.writes else "Load"
+        yield from test_points(result) if result.test else (Point(label, _output(result)),)
         yield from _cost(result)
     yield _gpus(result)
     if result.disaggregation is not None:
@@ -217,8 +231,10 @@ def _chosen(result: ServeResult) -> Iterator[Point]:
 def _ranges(result: ServeResult) -> Iterator[Point]:
     """The ranges of the latencies that stand above."""
     found, at = result.latency, judged(result)
-    pairs = ((found.ttft_s, at.ttft_s, "TTFT"), (found.tpot_s, at.tpot_s, "TPOT"))
-    spans = [f"{words} ({name})" for span, value, name in pairs if (words := span_words(span, value))]
+    pairs = [(found.ttft_s, at.ttft_s, " (TTFT)"), (found.tpot_s, at.tpot_s, " (TPOT)")]
+    if not result.writes:
+        pairs = [(found.request_s, at.request_s, "")]
+    spans = [f"{words}{name}" for span, value, name in pairs if (words := span_words(span, value))]
     if spans:
         yield Point("", f"{RANGE if found.calibrated else 'uncalibrated range'}: {', '.join(spans)}")
 
@@ -248,8 +264,10 @@ def _assumed(result: ServeResult) -> Iterator[Point]:
     words = [
         text.format(serve[key] if isinstance(serve[key], str) else number(serve[key]))
         for key, text in SUPPOSED.items()
-        if origin.get(f"serve.{key}") == DEFAULT and serve.get(key) is not None
+        if origin.get(f"serve.{key}") == DEFAULT and serve.get(key)
     ]
+    if not result.writes:
+        words = [one.replace("prompts", "texts") for one in words]
     if words:
         yield Point("Assumed", ", ".join(words))
     if result.read_from_name:
@@ -291,9 +309,18 @@ def _speculation(result: ServeResult) -> Iterator[Point]:
 
 def _output(result: ServeResult) -> str:
     made = result.throughput
+    if not result.writes:
+        rate = f"{number(made.requests_per_s)} requests/s{_documents(result)}{_flying(result)}"
+        return f"{rate}, {number(float(round(made.total_tokens_per_s)))} tokens/s in all"
     user = f", {number(made.tokens_per_s_per_user)} per user" if made.tokens_per_s_per_user else ""
     tokens = f"{number(float(round(made.output_tokens_per_s)))} output tokens/s in all{user}"
     return f"{number(made.requests_per_s)} requests/s{_flying(result)}, {tokens}"
+
+
+def _documents(result: ServeResult) -> str:
+    """The texts of the requests, where these have several."""
+    each = (result.scenario.get("serve") or {}).get("documents") or 1
+    return f" of {each:,} documents" if each > 1 else ""
 
 
 def _flying(result: ServeResult) -> str:
@@ -341,6 +368,8 @@ def _against_api(result: ServeResult, api: ApiComparison) -> str:
 def _million(cost: ServeCost, currency: str) -> str:
     """Prices of a million tokens: `; per million tokens 0.191 in, 0.890 out, 0.353 USD over both`."""
     parts = {"in": cost.per_million_input_tokens, "out": cost.per_million_output_tokens}
+    if cost.per_million_output_tokens is None and cost.per_million_tokens is not None:
+        return f"; {number(cost.per_million_tokens)} {currency} per million tokens"
     told = [f"{number(value)} {name}" for name, value in parts.items() if value is not None]
     if cost.per_million_tokens is not None:
         told.append(f"{number(cost.per_million_tokens)} {currency} over both")
@@ -353,6 +382,7 @@ LATENCY_CURVES = (
     ("ttft_s", "Time to the first token against load", "max_ttft_s"),
     ("tpot_s", "Time per output token against load", "max_tpot_s"),
 )
+REQUEST_CURVES = (("request_s", "Time of a request against load", "max_request_s"),)  # without output tokens
 # By the key that says the load: the axis, and what is asked.
 UNITS = {
     "request_rate": ("Requests per second", "asked: {} requests/s"),
@@ -408,20 +438,29 @@ LATENCY_BARS = (
     ("ttft_s", "Time to the first token", "max_ttft_s"),
     ("tpot_s", "Time per output token", "max_tpot_s"),
 )
+REQUEST_BARS = (("request_s", "Time of a request", "max_request_s"),)
 UNBOUNDED = "unbounded: the load exceeds the capacity"
 
 
 def pictures(result: ServeResult) -> Iterator[Picture]:
     if result.verdict.fits:
-        for key, title, limit in LATENCY_BARS:
+        curves = LATENCY_CURVES if result.writes else REQUEST_CURVES
+        for key, title, limit in LATENCY_BARS if result.writes else REQUEST_BARS:
             yield _latency(result, key, title, limit)
-        for key, title, limit in LATENCY_CURVES if len(result.load_curve) >= LEAST_POINTS else ():
+        for key, title, limit in curves if len(result.load_curve) >= LEAST_POINTS else ():
             yield _picture(result, key, title, limit)
     yield memory_picture(result)
     if result.verdict.fits:
-        decode, prefill = result.phases.decode, result.phases.prefill
-        yield step_picture("Time of a decode step", decode.components, decode.seconds)
-        yield step_picture("Time of a step with prefill", prefill.components, prefill.seconds)
+        for name, step in _steps(result):
+            yield step_picture(f"Time of {name}", step.components, step.seconds)
+
+
+def _steps(result: ServeResult) -> tuple[tuple[str, Phase], ...]:
+    """The kinds of step that a replica makes: decodes and prefills, or one kind where nothing is decoded."""
+    phases = result.phases
+    if not result.writes:
+        return (("a step", phases.prefill),)
+    return ("a decode step", phases.decode), ("a step with prefill", phases.prefill)
 
 
 def _latency(result: ServeResult, key: str, title: str, limit: str) -> Picture:
@@ -463,6 +502,7 @@ LATENCIES = (("first token (TTFT)", "ttft_s"), ("per token (TPOT)", "tpot_s"), (
 TRAFFIC = {
     "input_tokens": "mean tokens per prompt, without images",
     "output_tokens": "mean tokens per answer",
+    "documents": "texts in a request, each of so many tokens",
     "images": "images in each prompt",
     "input_spread": "standard deviation of prompt lengths over their mean",
     "output_spread": "standard deviation of answer lengths over their mean",
@@ -524,7 +564,8 @@ def service_table(result: ServeResult) -> Table:
     if each < cache.bytes_per_token:
         tokens += f" on the GPU, {byte_size(cache.bytes_per_token)} with the layers on the CPU"
     held = ("KV cache per replica", byte_size(cache.pool_bytes), tokens)
-    rows = (*_size_rows(result), *_rate_rows(result), held, *_cost_rows(result))
+    kept = (held,) if result.writes else ()
+    rows = (*_size_rows(result), *_rate_rows(result), *kept, *_cost_rows(result))
     return Table("Service", (Column("quantity"), Column("value", True), Column("note")), rows)
 
 
@@ -543,6 +584,8 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     flying = result.throughput.requests_in_flight
     if flying is not None:
         yield "requests in flight", number(flying), shared(result)
+    if not result.writes:
+        return
     most = f"max concurrency at full length: {number(float(int(result.kv_cache.max_concurrency)))}"
     yield "concurrent requests per replica", number(replicas.running_requests), most
 
@@ -551,6 +594,16 @@ def _rate_rows(result: ServeResult) -> Iterator[Row]:
     made = result.throughput
     yield from _users(result)
     yield "requests", f"{number(made.requests_per_s)} /s", _taken(result)
+    if not result.writes:
+        documents = (result.scenario.get("serve") or {}).get("documents") or 1
+        if documents > 1:
+            yield "documents", f"{_rate(made.requests_per_s * documents)} /s", f"{documents:,} in a request"
+        yield (
+            "tokens",
+            f"{_rate(made.total_tokens_per_s)} /s",
+            f"{_rate(made.total_tokens_per_s / result.gpus.count)} per GPU",
+        )
+        return
     yield "output tokens", f"{_rate(made.output_tokens_per_s)} /s", f"{_rate(made.output_tokens_per_s_per_gpu)} per GPU"
     yield "prompt and output tokens", f"{_rate(made.total_tokens_per_s)} /s", ""
     if made.tokens_per_s_per_user:
@@ -572,7 +625,7 @@ def _users(result: ServeResult) -> Iterator[Row]:
 
 def _within(result: ServeResult) -> str:
     """Whether what is sustained keeps the limits on latency."""
-    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s"}
+    limits = {limit.name for limit in result.verdict.limits} & {"max_ttft_s", "max_tpot_s", "max_request_s"}
     return " within the limits" if limits and result.verdict.meets_limits else ""
 
 
@@ -598,12 +651,13 @@ def _cost_rows(result: ServeResult) -> Iterator[Row]:
     if cost.hourly_price is not None:
         hourly = cost.hourly_price
         yield f"hour of {clean(hourly.hardware)}", f"{amount(hourly.per_hour)} {currency}", offer_words(hourly)
-    if cost.per_million_input_tokens is not None:
+    if cost.per_million_input_tokens is not None and cost.per_million_output_tokens is not None:
         yield "price per million input tokens", f"{_money(cost.per_million_input_tokens)} {currency}", ""
     if cost.per_million_output_tokens is not None:
         yield "price per million output tokens", f"{_money(cost.per_million_output_tokens)} {currency}", ""
     if cost.per_million_tokens is not None:
-        yield "price per million tokens", f"{_money(cost.per_million_tokens)} {currency}", "prompts and answers alike"
+        alike = "" if cost.per_million_output_tokens is None else "prompts and answers alike"
+        yield "price per million tokens", f"{_money(cost.per_million_tokens)} {currency}", alike
     energy = cost.energy_kwh_per_million_tokens
     if energy is not None:
         yield "energy per million tokens", f"{number(energy)} kWh", clean(cost.energy_formula) or "prompts and answers"
@@ -644,7 +698,7 @@ def latency_table(result: ServeResult) -> Table:
     percentiles = tuple(Column(f"{number(at.percentile)} %", True, spare=1) for at in found.percentiles)
     rows = tuple(
         (name, latency(getattr(found, key).expected), span_words(getattr(found, key)), *_row(found.percentiles, key))
-        for name, key in LATENCIES
+        for name, key in (LATENCIES if result.writes else LATENCIES[-1:])
     )
     columns = (Column("latency"), Column("mean", True), Column(span), *percentiles)
     return Table("Latency", columns, rows, note=note)
@@ -657,8 +711,12 @@ def _row(percentiles: tuple[LatencyAt, ...], key: str) -> tuple[str, ...]:
 def phase_tables(result: ServeResult) -> Iterator[Table]:
     """A decode step and a step with prefill by part, and both by module."""
     phases = result.phases
-    yield parts_table("Time of a decode step", phases.decode.components, phases.decode.seconds)
-    yield parts_table("Time of a step with prefill", phases.prefill.components, phases.prefill.seconds)
+    for name, step in _steps(result):
+        yield parts_table(f"Time of {name}", step.components, step.seconds)
+    if not result.writes:
+        modules = tuple((words(one.name), duration(one.seconds)) for one in phases.prefill.modules)
+        yield Table("Time of a step by module", (Column("module"), Column("time", True)), modules, detail=True)
+        return
     prompts = {module.name: module.seconds for module in phases.prefill.modules}
     rows = tuple(
         (words(module.name), duration(module.seconds), duration(prompts.get(module.name, 0.0)))
@@ -673,13 +731,11 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
     if "memory" in topics:
         yield ledger(result)
     if "time" in topics:
-        phases = result.phases
-        yield formulas("How a decode step adds up", phases.decode.components, phases.decode.seconds)
-        yield formulas("How a step with prefill adds up", phases.prefill.components, phases.prefill.seconds)
+        for name, step in _steps(result):
+            yield formulas(f"How {name} adds up", step.components, step.seconds)
     if OPERATORS in topics:
-        decode, prefill = result.phases.decode, result.phases.prefill
-        yield operator_table("Operators of a decode step", decode.operators, ALL_LAYERS)
-        yield operator_table("Operators of a step with prefill", prefill.operators, ALL_LAYERS)
+        for name, step in _steps(result):
+            yield operator_table(f"Operators of {name}", step.operators, ALL_LAYERS)
     if "data" in topics:
         yield _load(result)
     if "sources" in topics:
