@@ -70,3 +70,17 @@ def test_gradients_of_experts_are_copied_for_the_ranks_that_share_them() -> None
     copied = 4.0 * ((held.linear + held.other) / 8 + held.experts)[0, 0]
     workspace = memory_ledger(made, layouts(ep=8, dp=8, zero=1)).components["optimizer workspace"]
     assert np.max(workspace) == pytest.approx(copied)
+
+
+def test_layers_with_experts_wait_for_counts_unless_another_micro_batch_runs() -> None:
+    """Megatron-LM: 0.6 ms in each of 48 layers of a micro-batch; NeMo runs another one where there are several."""
+    gaps = {
+        (stack, times): Evaluation(
+            job("qwen3-30b-a3b", stack=stack, kind="pretrain", train__seq_len=4096),
+            layouts(ep=8, dp=8, grad_accum=times),
+        ).gaps_s[0][0, 0]
+        for stack in ("megatron-lm", "nemo")
+        for times in (1, 8)
+    }
+    assert gaps["megatron-lm", 8] >= gaps["nemo", 1] == pytest.approx(48 * 600e-6)
+    assert gaps["nemo", 8] == 0.0

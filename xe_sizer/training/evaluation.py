@@ -646,7 +646,7 @@ class Evaluation(Immutable):
         launch_s = stack.forward_launch_s
         ahead_s = self.forward_run_s - run_s - self.module_hooks_s
         forward_gap_s = exposed_launch_time_s(forward - launched, launch_s, ahead_s)
-        forward_gap_s = forward_gap_s + exposed_launch_time_s(launched, launch_s, run_s)
+        forward_gap_s = forward_gap_s + exposed_launch_time_s(launched, launch_s, run_s) + self._counting_s
         return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_run_s)
 
     @cached_property
@@ -677,6 +677,13 @@ class Evaluation(Immutable):
         kernels = sum((time.forward_s for time in self.times[0] if time.operator.module == EXPERTS), np.zeros(1))
         launched, run_s = self._by_layout(launch_counts(operators)[0]), self._by_layout(kernels)
         return self.stage_shares[0] * launched, self.stage_shares[0] * run_s
+
+    @property
+    def _counting_s(self) -> Array:
+        """Time that layers with experts wait for counts of tokens, unless another micro-batch runs meanwhile [s]."""
+        alone = as_array(self.exposed["ep"][0] >= 1.0)
+        mixed = sum(layers for kind, layers in self.job.model.layer_kinds if kind.mlp == EXPERTS)
+        return self.stage_shares[0] * alone * mixed * self.job.stack.expert_layer_s
 
     def _by_layout(self, launched: Array) -> Array:
         """Launches of the distinct shapes of ranks, by layout."""
