@@ -51,7 +51,7 @@ def test_a_grandchild_inherits_through_its_parent() -> None:
     nemo, megatron, generic = (load_stack(name) for name in ("nemo", "megatron-lm", "generic"))
     assert nemo.parent == "megatron-lm"
     assert nemo.host.forward_launch_us == megatron.host.forward_launch_us != generic.host.forward_launch_us
-    assert nemo.memory == generic.memory
+    assert nemo.boundaries == generic.boundaries
 
 
 def test_the_graph_sees_the_jobs_attention() -> None:

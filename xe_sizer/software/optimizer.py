@@ -135,6 +135,7 @@ class Optimizer(_Part, frozen=True):
     in_backward : a weight is updated as soon as its gradient is there, which is freed
     block_layers : of the model's layers that learn at a time, while the rest and the ends are frozen; 0: all learn
     masters : it updates the stack's master copies, where there are any; else the weights themselves
+    master_bytes : of an element of these copies, where it keeps them in fewer bytes than the stack [bytes]
     paged : its state lives in unified memory, which the driver moves to the host when the card is full
     newton_schulz_iterations : that make the momentum of a matrix orthogonal, three products each [-]
     smaller : name of the same optimizer with smaller states, or with states that leave the card, where there is one
@@ -156,6 +157,7 @@ class Optimizer(_Part, frozen=True):
     in_backward: bool = False
     block_layers: Iterations = 0
     masters: bool = True
+    master_bytes: Bytes | None = None
     low_rank: LowRank | None = None
     squares: Squares | None = None
     smaller: str | None = None

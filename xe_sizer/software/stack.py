@@ -234,6 +234,8 @@ class Host(_Part, frozen=True):
 
     sharded_adapter_us : what an adapter factor adds to a pass where FSDP wraps each in a unit of its own
     gathered_module_us : hooks of a linear layer in a pass where ZeRO-3 gathers every module by itself
+    expert_layer_us : what the accelerator waits in a layer with experts, forward and backward together, until the host
+    knows how many tokens each gets; nothing where another micro-batch runs meanwhile
     leaf_experts : the experts of a layer are one such module; else each of their matrices is
     """
 
@@ -243,6 +245,7 @@ class Host(_Part, frozen=True):
     micro_batch_overhead_ms: Duration
     sharded_adapter_us: Duration
     gathered_module_us: Duration
+    expert_layer_us: Duration
     leaf_experts: bool
     cpu_adam_gb_per_s_per_node: Rate
 
@@ -558,6 +561,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def gathered_module_s(self) -> float:
         return self.host.gathered_module_us * MICRO
+
+    @property
+    def expert_layer_s(self) -> float:
+        return self.host.expert_layer_us * MICRO
 
     @property
     def weights_dtypes(self) -> tuple[str, ...]:

@@ -76,6 +76,7 @@ def without_losses(stack: Stack, efficiency: Efficiency) -> Stack:
         step_overhead_ms=0.0,
         micro_batch_overhead_ms=0.0,
         gathered_module_us=0.0,
+        expert_layer_us=0.0,
     )
     if not efficiency.hides_exchanges:
         return msgspec.structs.replace(stack, host=host)

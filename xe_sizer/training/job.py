@@ -351,7 +351,10 @@ class Job(Immutable):
     @property
     def master_bytes(self) -> float:
         """Size of an element of the master copies that the optimizer updates, 0 where there are none [bytes]."""
-        return self.stack.states.master_bytes if self.optimizer.masters else 0.0
+        of_stack, of_optimizer = self.stack.states.master_bytes, self.optimizer.master_bytes
+        if not self.optimizer.masters or of_optimizer is None:
+            return of_stack if self.optimizer.masters else 0.0
+        return min(of_stack, of_optimizer)
 
     @property
     def logit_bytes(self) -> float:

@@ -230,7 +230,7 @@ def _of_tensors(evaluation: Evaluation) -> _Workspace:
     without = job.optimizer.in_one_kernel | evaluation.updates_at_once | (transient != "multi-tensor")
     together = where(without, 0.0, over(_together(evaluation) * named(weight, "B"), shards, ZERO_RANKS))
     if transient == "float32-gradients":
-        own = over(named(evaluation.learned, "learning elements"), shards, ZERO_RANKS)
+        own = sharded_elements(*_learning(evaluation), shards, evaluation.shards)
         group = where(layouts.gathers_by_layer, smaller(own, named(SUB_GROUP, "elements of a sub-group")), own)
         together = where(layouts.zero >= 1, group * named(FLOAT32, "B"), 0.0)
     none = np.zeros_like(together.value)

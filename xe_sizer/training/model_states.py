@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from xe_sizer.training.rank import unique_rows
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import ModelShape
+    from xe_sizer.graph.model import LayerKind, ModelShape
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
     from xe_sizer.laws.parts import Size
@@ -99,8 +100,9 @@ class ParameterCounts(PerLayout):
 class _Groups(Immutable):
     """Ranks that divide the weights, arrays of one shape: tensor-parallel ranks, stages, ranks of an expert group.
 
-    first_layers, last_layers : of these stages; folded : 1 where the first has the head too; bare : 1 where a later one
-    stands for it, which has neither embedding nor head
+    first_layers, last_layers : of these stages; first_leading, last_leading : of these the ones without experts that
+    the model begins with; folded : 1 where the first has the head too; bare : 1 where a later one stands for it, which
+    has neither embedding nor head
     """
 
     tp: Array
@@ -108,6 +110,8 @@ class _Groups(Immutable):
     experts: Array
     first_layers: Array
     last_layers: Array
+    first_leading: Array
+    last_leading: Array
     folded: Array
     bare: Array
 
@@ -176,6 +180,8 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
 
         elements = layers of the stage x average layer + embedding (first stage) or head (last stage, in a V the first)
 
+    Where a mixture begins with layers without experts, the first stages have these, and averages are of either kind.
+
     A search asks for the same groups many times, so they are counted once.
 
     Parameters
@@ -194,7 +200,8 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
     expert_ranks = layouts.ep * layouts.expert_ranks
     first_layers, last_layers = (stages.at_ends * (1.0 + stages.mirrored)).astype(np.int64)  # of both stages of a rank
     ends = (where.astype(np.int64) for where in (stages.head_first, stages.counted >= Counted.SECOND))
-    columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, *ends)
+    leading = np.minimum(leading_layers(model, layouts, stages), [first_layers, last_layers]).astype(np.int64)
+    columns = (layouts.tp, layouts.pp, expert_ranks, first_layers, last_layers, *leading, *ends)
     rows = unique_rows(columns)
     sizes = tuple(size[rows.first].tobytes() for size in columns)
     learning = method.learning
@@ -210,6 +217,40 @@ def parameter_counts(model: ModelShape, method: Method, layouts: Layouts, stages
     if method.parts:
         counted = _with_parts(counted, method, _Groups.of(sizes))
     return ParameterCounts(**{field: rows.broadcast(getattr(counted, field)) for field in counted.__struct_fields__})
+
+
+def leading_layers(model: ModelShape, layouts: Layouts, stages: Stages) -> Array:
+    """Layers without experts, with which a mixture begins, on the stage that is counted and on the last.
+
+        leading = clip(d - before, 0, chunk)      before = layers in the first chunks of the stages before
+
+    Where micro-batches enter at both ends, those of both stages of the rank.
+
+    Parameters
+    ----------
+    model : d, its first layers without experts [-]
+    layouts : pp and vpp, shape (layout,) [-]
+    stages : layers of each
+
+    Returns
+    -------
+    ndarray of float, shape (stage, layout) [-]; 0 where no layer stands apart
+
+    Source: Megatron-Core (moe_layer_freq); chunks of a stage are pp apart, so that its first one has its first layers.
+    """
+    pp, whole = as_array(layouts.pp), float(model.layers)
+    dense = float(model.experts.first_dense_layers) if model.experts else 0.0
+    if not 0.0 < dense < whole:
+        return np.zeros((2, len(layouts)))
+    outermost = np.where(pp > 1, stages.end_shares[0] * stages.layers[0], whole)
+    further = np.where(pp > 2, stages.layers[2], stages.layers[1]) / layouts.vpp
+    counted = np.maximum(stages.counted - Counted.FIRST, 0.0)
+    leading = np.zeros((2, len(layouts)))
+    for place, there in (([counted, pp - 1.0], 1.0), ([pp - 1.0 - counted, 0.0 * pp], stages.mirrored)):
+        stage = np.stack(place)
+        before = np.where(stage > 0, outermost + (stage - 1.0) * further, 0.0)
+        leading = leading + there * np.round(np.clip(dense - before, 0.0, np.where(stage > 0, further, outermost)))
+    return np.asarray(leading)
 
 
 def _with_parts(counted: ParameterCounts, method: Method, groups: _Groups) -> ParameterCounts:
@@ -237,8 +278,20 @@ def _with_parts(counted: ParameterCounts, method: Method, groups: _Groups) -> Pa
 @lru_cache(maxsize=256)
 def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ...]) -> ParameterCounts:
     groups = _Groups.of(sizes)
-    layers = _layers(model, groups, beside.wide)
+    layers = _layers(model, groups, beside.wide, model.layer_kinds)
     stage_layers, several = np.stack([groups.first_layers, groups.last_layers]), groups.pp > 1
+    leading = np.stack([groups.first_leading, groups.last_leading])
+    dense = model.experts.first_dense_layers if model.experts else 0
+    apart = [model.layer_sequence[:dense], model.layer_sequence[dense:]]
+    each = [_layers(model, groups, beside.wide, tuple(Counter(kinds).items())) for kinds in apart if kinds]
+
+    def on_stages(name: str) -> Array:
+        """Elements in the layers of both stages."""
+        if len(each) < 2:
+            return np.asarray(getattr(layers, name) * stage_layers)
+        first, others = (getattr(kind, name) for kind in each)
+        return np.asarray(first * leading + others * (stage_layers - leading))
+
     embedding, head = groups.total(embedding_weights(model)), groups.total(head_weights(model))
     tied = float(model.tied_embeddings)
     ends = groups.at_ends(embedding, head, tied)
@@ -256,9 +309,9 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
     first, last = (copied[end] * float(end in beside.saved) * beside.saved_element_share for end in (EMBEDDING, HEAD))
     at_ends = groups.at_ends(first, last + on_head)
     return ParameterCounts(
-        linear=layers.linear * stage_layers + further.linear,
-        other=layers.other * stage_layers + ends + further.other,
-        experts=layers.experts * stage_layers + further.experts,
+        linear=on_stages("linear") + further.linear,
+        other=on_stages("other") + ends + further.other,
+        experts=on_stages("experts") + further.experts,
         adapters=adapted * stage_layers / model.layers + beside.added_parameters + at_ends,
         buffer_bytes=buffers * stage_layers / model.layers + beside.added_bytes,
         layer=np.stack([layers.fullest] * 2),
@@ -267,7 +320,7 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
         mean_experts=np.stack([layers.experts] * 2),
         root=ends,
         largest=np.stack([layers.largest] * 2),
-        vectors=layers.vectors * stage_layers + ends_vectors,
+        vectors=on_stages("vectors") + ends_vectors,
         tables=ends - ends_vectors,
         embedding=np.stack([embedding * (1.0 - groups.bare), np.where(several, 0.0, embedding)]),
         head=(head + embedding * tied)
@@ -279,11 +332,14 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
     )
 
 
-def _layers(model: ModelShape, groups: _Groups, wide: tuple[str, ...]) -> _Layers:
-    """Of an average layer. wide : matrices that count among what is not quantised"""
+def _layers(
+    model: ModelShape, groups: _Groups, wide: tuple[str, ...], kinds: tuple[tuple[LayerKind, int], ...]
+) -> _Layers:
+    """Of an average layer of these kinds. wide : matrices that count among what is not quantised"""
     linear = other = experts = fullest = fullest_experts = largest = vectors = np.zeros(groups.tp.shape)
-    for kind, layers in model.layer_kinds:
-        share, weights = layers / model.layers, layer_weights(model, kind)
+    every = sum(layers for _, layers in kinds)
+    for kind, layers in kinds:
+        share, weights = layers / every, layer_weights(model, kind)
         matrices = [w for w in weights if w.kind == "linear" and w.name not in wide]
         parts = [
             groups.total(w for w in matrices if w.split != "expert"),
