@@ -56,7 +56,7 @@ def test_everything_that_is_wrong_is_told_with_its_line(tmp_path: Path) -> None:
         rollout_lengths(tmp_path / "none.jsonl")
     table = tmp_path / "bad.csv"
     table.write_bytes(b"response_tokens\n5\n\xe9\n")
-    with pytest.raises(InputError, match="bad.csv:3:1: this byte is not valid UTF-8"):
+    with pytest.raises(InputError, match=r"bad\.csv:3:1: this byte is not valid UTF-8"):
         rollout_lengths(table)
 
 

@@ -88,7 +88,7 @@ def test_a_wrong_trace_is_refused_with_its_line(text: str, name: str, says: str,
 def test_a_trace_that_is_no_text_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"timestamp,input_tokens,output_tokens\n1,\xff,2\n")
-    with pytest.raises(InputError, match="a.csv:2:3: this byte is not valid UTF-8"):
+    with pytest.raises(InputError, match=r"a\.csv:2:3: this byte is not valid UTF-8"):
         load_trace(path)
 
 
