@@ -6,6 +6,7 @@ index are groups of the menu. Functions are described by their docstrings.
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -93,28 +94,91 @@ def describe(_: Sphinx, _kind: str, _name: str, _described: object, _options: An
 
 
 def restructured(lines: Sequence[str]) -> Iterator[str]:
-    """A docstring as reStructuredText: formulas as they stand, names with their meanings as lists, all else prose."""
-    block = ""  # what the line before belongs to: a formula, an entry of a list, or neither
+    """A docstring as reStructuredText: formulas typeset, names with their meanings as lists, all else prose."""
+    formula: list[str] = []
+    entry = False  # whether the line before is of an entry of a list
     for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
-        entry = ENTRY.match(line)
-        if after.startswith("---"):
-            yield from (f"**{line}**", "")
-        elif line.startswith("---"):
+        if line.startswith("    ") and (formula or not before):
+            formula.append(line)
             continue
-        elif not line:
-            block = block if block == "formula" else ""
-            yield ""
-        elif line.startswith("    ") and (block == "formula" or not before):
-            yield from ([] if block == "formula" else ["::", ""])
-            block = "formula"
-            yield line
-        elif entry:
-            block = "entry"
-            names = ", ".join(f"``{name}``" for name in entry[0].removesuffix(" : ").split(", "))
-            yield from ("", f"- {names}: {prose(line[entry.end() :])}")
+        if formula and line:
+            yield from typeset(formula)
+            formula = []
+        named = ENTRY.match(line)
+        entry = bool(line) and (entry or bool(named)) and not after.startswith("---")
+        yield from _described(line, after, named, entry)
+    yield from typeset(formula) if formula else ()
+
+
+def _described(line: str, after: str, named: re.Match[str] | None, entry: bool) -> Iterator[str]:
+    """A line that is of no formula. named : where it begins an entry of a list; entry : whether it is of one"""
+    if after.startswith("---"):
+        yield from (f"**{line}**", "")
+    elif named:
+        names = ", ".join(f"``{name}``" for name in named[0].removesuffix(" : ").split(", "))
+        yield from ("", f"- {names}: {prose(line[named.end() :])}")
+    elif not line.startswith("---"):
+        yield f"{'  ' if entry else ''}{prose(line.strip())}"
+
+
+# Formulas as MathML, which browsers show without a script.
+
+TOKEN = re.compile(r"`[^`]*`|\d[\d,]*(?:\.\d+)?|[A-Za-z][\w.]*\w|[A-Za-z]|\s+|<=|>=|\.\.\.|.")
+SIGNS = {"x": "×", "-": "−", "<=": "≤", ">=": "≥", "...": "…"}
+SPACE, POWER = '<mspace width="0.33em"/>', '<mo stretchy="false">^</mo>'
+INDEXED = re.compile(r"([A-Za-z]+)_([A-Za-z]|\d)|([A-Za-z])(\d)")
+
+
+def typeset(lines: Sequence[str]) -> Iterator[str]:
+    """Lines of a formula as a table, with what a line holds for beside it; what states no equation stays as it is."""
+    indent = min(len(line) - len(line.lstrip()) for line in lines if line)
+    if not any(" = " in line for line in lines):
+        yield from ("::", "", *lines, "")
+        return
+    rows = []
+    for line in filter(None, lines):
+        said, _, when = line[indent:].rstrip().partition("      ")
+        inner = (len(said) - len(said.lstrip())) / 2
+        math = f'<math style="margin-left: {inner}em">{mathematics(said.strip())}</math>'
+        rows.append(f"<tr><td>{math}</td><td>{html.escape(when.strip())}</td></tr>")
+    yield from (".. raw:: html", "", f'   <table class="formula">{"".join(rows)}</table>', "")
+
+
+def mathematics(text: str) -> str:
+    """MathML of a line: names upright, letters in italics, indices and powers where they stand."""
+    groups: list[list[str]] = [[]]
+    tokens = TOKEN.findall(text)
+    for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+        if token == "(":
+            groups.append([])
+            continue
+        if token == ")" and len(groups) > 1:
+            inner = "".join(groups.pop())
+            atom = f"<mrow>{_atom('(', False)}{inner}{_atom(')', False)}</mrow>"
         else:
-            block = "entry" if block == "entry" else ""
-            yield f"{'  ' if block else ''}{prose(line.strip())}"
+            atom = SPACE if token.isspace() else _atom(token, between=before.isspace() and after.isspace())
+        here = groups[-1]
+        if len(here) > 1 and here[-1] == POWER:
+            here[-2:] = [f"<msup>{here[-2]}{atom}</msup>"]
+        else:
+            here.append(atom)
+    return _atom("(", False).join("".join(group) for group in groups)
+
+
+def _atom(token: str, between: bool) -> str:
+    """One token. between : blanks are on both sides, where x is a sign"""
+    index = INDEXED.fullmatch(token)
+    if index:
+        base, below = filter(None, index.groups())
+        return f"<msub>{_atom(base, False)}{_atom(below, False)}</msub>"
+    if token in SIGNS and (between or token != "x"):
+        return f"<mo>{SIGNS[token]}</mo>"
+    if token[0].isdigit():
+        return f"<mn>{token}</mn>"
+    if token[0].isalpha() or token[0] == "`":
+        word = html.escape(token.strip("`"))
+        return f"<mi>{word}</mi>" if len(word) == 1 else f"<mtext>{word}</mtext>"
+    return f'<mo stretchy="false">{html.escape(token)}</mo>'
 
 
 def prose(text: str) -> str:

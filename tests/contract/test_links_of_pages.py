@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -59,12 +60,12 @@ def test_the_menu_of_the_site_has_every_page_once(monkeypatch: pytest.MonkeyPatc
     assert {*below, "docs/README"} == {page.relative_to(ROOT).with_suffix("").as_posix() for page in of_the_site}
 
 
-def test_a_docstring_is_described_with_its_formula_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_docstring_is_described_with_its_formula_typeset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS))
     conf = importlib.import_module("conf")
     docstring = """Time of `C` = A_ * B [s].
 
-    t = t0 + a*b,
+    t = t0 + (a x b_f)^2      where a <= 8
         a = 2 m
 
 Parameters
@@ -74,7 +75,19 @@ m, n : rows of
 
 Source: a|b."""
     described = list(conf.restructured(docstring.splitlines()))
-    assert [line for line in described if line] == [
-        r"Time of ``C`` = A\_ \* B [s].", "::", "    t = t0 + a*b,", "        a = 2 m", "**Parameters**",
-        "- ``m``, ``n``: rows of", r"  A\_ [-]", r"Source: a\|b.",
+    (table,) = (line for line in described if "<table" in line)
+    assert [line for line in described if line and line != table] == [
+        r"Time of ``C`` = A\_ \* B [s].", ".. raw:: html", "**Parameters**", "- ``m``, ``n``: rows of", r"  A\_ [-]",
+        r"Source: a\|b.",
     ]  # fmt: skip
+    rows = ET.fromstring(table.strip()).findall("tr")
+    assert ["".join(row.itertext()) for row in rows] == ["t=t0+(a×bf)2where a <= 8", "a=2m"]
+    assert ["".join(power.itertext()) for power in rows[0].iter("msup")] == ["(a×bf)2"]
+    assert [[part.text for part in low] for low in rows[0].iter("msub")] == [["t", "0"], ["b", "f"]]
+
+
+def test_an_indented_block_without_an_equation_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    conf = importlib.import_module("conf")
+    described = list(conf.restructured(["Do.", "", "    one", "      two", "", "End."]))
+    assert [line for line in described if line] == ["Do.", "::", "    one", "      two", "End."]

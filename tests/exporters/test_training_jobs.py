@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,39 @@ def test_a_job_is_read_back_as_the_same(target: str, name: str, tmp_path: Path) 
     assert again is not None
     assert list(differences(plan, found, again, Registry())) == []
     assert other_estimate(again, scenario, answer, Registry()) is None
+
+
+RATES = ("1e-5", "3e-5", "1e-4")
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("target", ["kubernetes", "jobset", "kueue", "slurm"])
+def test_each_learning_rate_has_a_run_of_its_own(target: str, name: str, tmp_path: Path) -> None:
+    (scenario, answer), exporter = answered(name), exporter_named(target)
+    plan, found = exported_plan(exporter, scenario, answer, Registry(), rates=RATES)
+    text = found.written.text
+    again = read_back(found, exporter, {"gpus": answer.gpus.count, "server": "dell-xe9680-h100"})
+    assert again is not None
+    assert list(differences(plan, found, again, Registry())) == []
+    assert "LEARNING_RATE" not in text
+    if target == "slurm":
+        assert "#SBATCH --array=0-2\n" in text
+        body = "\n".join(line for line in text.splitlines() if line.startswith("rate"))
+        shell = f'{body}\necho "$rate"'
+        shown = subprocess.run(["bash", "-c", shell], env={"SLURM_ARRAY_TASK_ID": "1"}, capture_output=True, check=True)
+        assert shown.stdout == b"3e-5\n"
+        assert text.count("/lr-$rate") == 1
+        return
+    assert list(problems(found.written, target)) == []
+    jobs = [each for each in documents(found.written) if each["kind"] in ("Job", "JobSet")]
+    assert [each["metadata"]["name"].rpartition("-lr-")[2] for each in jobs] == ["1", "2", "3"]
+    for rate, each in zip(RATES, jobs, strict=True):
+        words = str(each)
+        assert [other for other in RATES if f"'{other}'" in words] == [rate]
+        assert f"/lr-{rate}'" in words
+        if "rdzv_endpoint" in words:
+            assert f"{each['metadata']['name']}-" in words
+    assert "'1e-5'" in text  # a number to the readers of Kubernetes, where it has no quotes
 
 
 def job_of(target: str, name: str) -> dict[str, Any]:

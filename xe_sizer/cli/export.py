@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -37,6 +38,8 @@ Examples:
   xe-sizer export service.yaml --to vllm
   xe-sizer export service.yaml --to dynamo -o graph.yaml
 """
+RATES = "--learning-rates"
+_RATE = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?")
 _ENDINGS = ((".yaml", ".yml"), (".sh", ".bash", ".slurm", ".sbatch"))  # of the same kind of file
 ScenarioArgument = Annotated[str | None, typer.Argument(metavar="SCENARIO.yaml", help="The scenario file; - is stdin.")]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TOOL", help="The tool that is to run the plan.")]
@@ -50,6 +53,11 @@ AutoscaleOption = Annotated[
     typer.Option("--autoscale", help="Replicas follow the requests in flight, up to those of the plan, by KEDA."),
 ]
 
+RatesOption = Annotated[
+    str | None,
+    typer.Option("--learning-rates", metavar="RATES", help="Try these, 1e-5,3e-5: a run for each, as an array."),
+]
+
 
 @app.command("export", cls=TextCommand, help=_HELP)
 @answering(EXPORTING, without=("format_", "output", "color", "brief", "explain", "exit_zero"))
@@ -59,6 +67,7 @@ def export_command(
     to: ToOption = None,
     output: OutputOption = None,
     autoscale: AutoscaleOption = False,
+    learning_rates: RatesOption = None,
     flags: Mapping[str, object],
     how: Invocation,
 ) -> int:
@@ -74,8 +83,36 @@ def export_command(
     _check_wing(exporter, asked)
     if autoscale and not serves(asked):
         raise InputError(Problem("replicas are of services: this is training", Location("--autoscale")))
+    rates = _rates(learning_rates)
+    if rates and serves(asked):
+        raise InputError(Problem("learning rates are of training: this is a service", Location(RATES)))
     answer = answer_to(asked, how.registry, details=serves(asked))  # pools and hours are details
-    return _export(exporter, asked, answer, how.registry, file, autoscale)
+    if not answer.verdict.fits:
+        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
+        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
+        return EXIT_DOES_NOT_FIT
+    plan, exported = exported_plan(exporter, asked, answer, how.registry, autoscale, rates)
+    _write(exported, file)
+    _say(exported, exporter, answer)
+    _say_what_came_back(exporter, exported, plan, asked, answer, how.registry)
+    if exported.written.run:
+        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
+    return EXIT_OK
+
+
+def _rates(said: str | None) -> tuple[str, ...]:
+    """Learning rates as they are written. Raises InputError: a word that is none, or one twice."""
+    words = tuple(word.strip() for word in said.split(",")) if said is not None else ()
+    problems = [
+        Problem(f"'{word}' is no learning rate", Location(RATES), "numbers above 0, such as 1e-5,3e-5")
+        for word in words
+        if _RATE.fullmatch(word) is None or float(word) <= 0
+    ]
+    if not problems and len({float(word) for word in words}) < len(words):
+        problems = [Problem("a learning rate stands there twice", Location(RATES))]
+    if problems:
+        raise InputError(problems)
+    return words
 
 
 def _check_ending(exporter: Exporter, file: Path | None) -> None:
@@ -95,28 +132,18 @@ def _check_wing(exporter: Exporter, scenario: Scenario) -> None:
         raise InputError(Problem(f"files for {exporter.title} are written for {what} alone", Location("--to")))
 
 
-def _export(
-    exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry, file: Path | None, autoscale: bool
-) -> int:
-    if not answer.verdict.fits:
-        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
-        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
-        return EXIT_DOES_NOT_FIT
-    plan, exported = exported_plan(exporter, scenario, answer, registry, autoscale)
-    _write(exported, file)
-    _say(exported, exporter, answer)
-    _say_what_came_back(exporter, exported, plan, scenario, answer, registry)
-    if exported.written.run:
-        write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
-    return EXIT_OK
-
-
 def exported_plan(
-    exporter: Exporter, scenario: Scenario, answer: Sized, registry: Registry, autoscale: bool = False
+    exporter: Exporter,
+    scenario: Scenario,
+    answer: Sized,
+    registry: Registry,
+    autoscale: bool = False,
+    rates: Sequence[str] = (),
 ) -> tuple[Plan, Exported]:
     """The plan that answers a scenario, and its files.
 
     autoscale : whether replicas are to follow the requests in flight
+    rates : learning rates of which each is to have a run
 
     Raises
     ------
@@ -138,7 +165,7 @@ def exported_plan(
         what = "how many requests of a replica are in flight is not known: they wait longer and longer, or none arrives"
         raise InputError(Problem(what, Location("--autoscale"), "give --request-rate, --users or --concurrency"))
     shape = _shape(scenario, registry)
-    plan = build_plan(said, repository, whole, shape, lambda key: _place(scenario, key), autoscale)
+    plan = build_plan(said, repository, whole, shape, lambda key: _place(scenario, key), autoscale, rates)
     return plan, export(plan, exporter)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 ASSUMED = "default"  # origin of a value that neither the user nor the stack gave
 OF_STACK = "stack"  # origin of a value that the stack gave
 HOURLY_LOAD = "serve.hourly_load"
-AUTOSCALE = "--autoscale"
+AUTOSCALE, RATES = "--autoscale", "--learning-rates"
 INFERENCE = "inference"
 _REFERENCE = "reference"  # what the name of the pass of a reference model has in it
 HEADS = (EAGLE, EAGLE3)
@@ -65,7 +66,7 @@ DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
     "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "serve.prefill_replicas", "serve.adapters",
-    AUTOSCALE,
+    AUTOSCALE, RATES,
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
@@ -122,6 +123,7 @@ class Plan:
     locate : where the user wrote a key; None where a problem is the tool's
     hours : replicas in each hour of a day, from midnight; empty where they are as many all day
     in_flight : requests in flight of a replica, waiting and running, which replicas are to follow; None: they do not
+    rates : learning rates that a run of its own is to try, as the user wrote them; empty: one run, whose rate is open
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class Plan:
         locate: Callable[[str], Location | None] = lambda key: None,
         hours: Sequence[int] = (),
         in_flight: float | None = None,
+        rates: Sequence[str] = (),
     ) -> None:
         self.values = {key: _whole(value) for key, value in values.items() if value is not None}
         self._shape = shape
@@ -144,6 +147,7 @@ class Plan:
         self._locate = locate
         self.hours = tuple(hours)
         self.in_flight = in_flight
+        self.rates = tuple(rates)
 
     def take(self, key: str, otherwise: Any = None) -> Any:
         """The value of a key, which is said with it."""
@@ -202,6 +206,8 @@ class Plan:
             yield HOURLY_LOAD, f"{min(self.hours)} to {max(self.hours)} replicas"
         if self.in_flight is not None and AUTOSCALE not in self._said:
             yield AUTOSCALE, f"{self.in_flight:.3g} requests in flight of a replica"
+        if self.rates and RATES not in self._said:
+            yield RATES, ", ".join(self.rates)
 
 
 def is_neutral(key: str, value: Any) -> bool:
@@ -221,6 +227,7 @@ def build_plan(
     shape: ModelShape | None = None,
     locate: Callable[[str], Location | None] = lambda key: None,
     autoscale: bool = False,
+    rates: Sequence[str] = (),
 ) -> Plan:
     """The plan of an answer of `estimate` or `serve`, as JSON has it, with all that the user asked for.
 
@@ -231,6 +238,7 @@ def build_plan(
     shape : of the model, where its name alone does not tell it
     locate : where the user wrote a key
     autoscale : whether replicas are to follow the requests in flight
+    rates : learning rates of which each is to have a run
     """
     scenario, origin = answer["scenario"], answer["scenario"]["origin"]
     wanted = {key: value for key, value in asked.items() if not is_elsewhere(key)}
@@ -261,10 +269,10 @@ def build_plan(
     of_stack = {key for key, whose in origin.items() if whose == OF_STACK}
     if origin.get("train.steps") == ASSUMED:
         del values["train.steps"]
-        return Plan(values, wanted, shape, of_stack=of_stack, locate=locate)
+        return Plan(values, wanted, shape, of_stack=of_stack, locate=locate, rates=rates)
     steps = (answer.get("time") or {}).get("steps")
     in_flight = answer["per_replica"]["concurrency"] if autoscale else None
-    return Plan(values, wanted, shape, steps, of_stack, locate, hours, in_flight)
+    return Plan(values, wanted, shape, steps, of_stack, locate, hours, in_flight, rates)
 
 
 def _of_iteration(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,7 +390,7 @@ def export(plan: Plan, exporter: Exporter) -> Exported:
         Problem(
             f"{exporter.title} has no setting for {key}: {told(value)}",
             plan.where(key),
-            f"leave {AUTOSCALE} out" if key == AUTOSCALE else "fix the key to another value",
+            f"leave {key} out" if key in (AUTOSCALE, RATES) else "fix the key to another value",
         )
         for key, value in left
         if key in DECIDES
@@ -413,7 +421,8 @@ def _left_to_the_user(plan: Plan, exporter: Exporter) -> Iterator[str]:
             yield "the weights of the head that drafts (serve.draft_model)"
         return
     if names.schedule:
-        yield f"the learning rate and its schedule ({names.schedule})"
+        open_yet = "the schedule of the learning rate" if plan.rates else "the learning rate and its schedule"
+        yield f"{open_yet} ({names.schedule})"
     if names.length and plan.peek("train.steps") is None and plan.peek("train.epochs") is None:
         yield f"how long to train ({names.length})"
     if names.alpha and plan.peek("lora.rank") and plan.peek("lora.alpha") is None:
@@ -465,8 +474,12 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
+_NUMBER = re.compile(r"[-+]?(?:\.\d+|\d+\.?\d*)[eE][-+]?\d+")  # of YAML 1.2, which PyYAML writes as text without quotes
+
+
 def _text(dumper: _Plain, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    style = "|" if "\n" in value else "'" if _NUMBER.fullmatch(value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Plain.add_representer(str, _text)

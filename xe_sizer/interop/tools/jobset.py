@@ -31,8 +31,9 @@ from xe_sizer.interop.tools.slurm import (
     TRAINING_SAYS,
     is_megatrons,
     launcher_words,
+    runs_told,
 )
-from xe_sizer.interop.write import Exporter, ToolFiles, yaml_text
+from xe_sizer.interop.write import LEARNING_RATE, RATES, Exporter, ToolFiles, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from xe_sizer.interop.write import Plan
 
 _SETTINGS, _DATA = "/etc/training", "/training"
+_FOLDERS = (f"{_DATA}/output", f"{_DATA}/checkpoints")
 _CLAIM = "training"  # the disk that all nodes write to
 _WORKERS, _QUEUE = "workers", "LOCAL_QUEUE"
 
@@ -80,6 +82,7 @@ def _objects(
     build : the objects of a job, from its name and the specification of its Job
     """
     name = object_name(str(plan.peek("model")))
+    plan.said(RATES)
     nodes, per_node = int(plan.peek("nodes", 1)), int(plan.peek("gpus_per_node", plan.peek("gpus", 1)))
     launch = _launch(plan, host.replace("NAME", name))
     mounts = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "data", "mountPath": _DATA}]
@@ -106,14 +109,30 @@ def _objects(
         "backoffLimit": 0,  # nodes start together or not at all
         "template": {"spec": {"restartPolicy": "Never", "containers": [trainer], "volumes": volumes}},
     }
-    documents += build(name, job)
+    for number, rate in enumerate(plan.rates, 1):
+        own = f"{name}-lr-{number}"
+        words = [_of_rate(word, rate) for word in _launch(plan, host.replace("NAME", own)).words]
+        documents += build(own, _with_command(job, words))
+    documents += [] if plan.rates else build(name, job)
     network = ("network devices of the pods, such as rdma/ib, which nodes meet by",) if nodes > 1 else ()
     yours = (
         f"{PLACEHOLDER_IMAGE}: an image with {launch.needs}",
         f"a PersistentVolumeClaim {_CLAIM}, which the pods write checkpoints to",
         *gpu_notes(plan), *network, *launch.yours,
     )  # fmt: skip
-    return applied(documents, yours, launch.told)
+    return applied(documents, yours, (*launch.told, *((runs_told(plan),) if plan.rates else ())))
+
+
+def _of_rate(word: str, rate: str) -> str:
+    """A word of a command as the run of a learning rate has it, whose folder is its own."""
+    return rate if word == LEARNING_RATE else f"{word}/lr-{rate}" if word in _FOLDERS else word
+
+
+def _with_command(job: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+    """A job whose pods run another command."""
+    spec = job["template"]["spec"]
+    (trainer,) = spec["containers"]
+    return {**job, "template": {"spec": {**spec, "containers": [{**trainer, "command": words}]}}}
 
 
 def write_job(plan: Plan) -> ToolFiles:

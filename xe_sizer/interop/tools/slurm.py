@@ -16,7 +16,7 @@ from xe_sizer.interop.huggingface import ADDED, SAYS, accelerate_configuration, 
 from xe_sizer.interop.megatron import SAYS as MEGATRON
 from xe_sizer.interop.megatron import SCHEDULE
 from xe_sizer.interop.tools.megatron_lm import megatron_batch
-from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
+from xe_sizer.interop.write import LEARNING_RATE, RATES, Exporter, ToolFiles, command_text, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CONFIGURATION = "accelerate.yaml"
 PORT = 29_500
+_FOLDERS = (("output_dir", "output"), ("save", "checkpoints"))  # of TRL, and of Megatron-LM
 _RANKS, _PRETRAINS = ("tp", "pp", "cp", "ep"), "pretrain"
 _DIRECTIVES = """\
 #!/bin/bash
@@ -52,7 +53,31 @@ def launcher_words(configuration: Mapping[str, Any], file: str, nodes: int, host
 
 
 def _write(plan: Plan) -> ToolFiles:
-    return megatron_batch(plan) if is_megatrons(plan) else _write_trl(plan)
+    """One run, or an array with a task for each learning rate, which may run side by side."""
+    directives = f"#SBATCH --array=0-{len(plan.rates) - 1}\n" if plan.rates else ""
+    found = megatron_batch(plan, directives) if is_megatrons(plan) else _write_trl(plan, directives)
+    if not plan.rates:
+        return found
+    plan.said(RATES)
+    # Tasks write to folders of their own; the placeholder of the rate becomes that of the task.
+    head, rest = _after_directives(found.text)
+    for flag, folder in _FOLDERS:
+        rest = rest.replace(f"--{flag} {folder}", f'--{flag} "{folder}/lr-$rate"')
+    rest = rest.replace(LEARNING_RATE, '"$rate"')
+    chosen = f"rates=({' '.join(plan.rates)})\nrate=${{rates[$SLURM_ARRAY_TASK_ID]}}\n"
+    return replace(found, text=f"{head}{chosen}{rest}", told=(*found.told, runs_told(plan)))
+
+
+def runs_told(plan: Plan) -> str:
+    """What a plan of several learning rates costs."""
+    return f"{len(plan.rates)} runs, one for each learning rate: so many times the GPU-hours of the plan"
+
+
+def _after_directives(text: str) -> tuple[str, str]:
+    """A script after the last line that is a directive."""
+    lines = text.splitlines(keepends=True)
+    place = next(place for place, line in enumerate(lines) if not line.startswith("#"))
+    return "".join(lines[:place]), "".join(lines[place:])
 
 
 def _write_trl(plan: Plan, directives: str = "", before: str = "", after: str = "") -> ToolFiles:
