@@ -1099,7 +1099,12 @@ def _assume(draft: Draft, tokens: int, where: Location | None) -> None:
     most = max(1, min(tokens // length, _MOST))
     share = _share(draft)
     size = next((each for each in range(min(most, share), 0, -1) if share % each == 0), 1) if share else most
-    draft.assume("train.micro_batch", size, f"{tokens:,} tokens hold {most} sequences of full length", where)
+    draft.assume(
+        "train.micro_batch",
+        size,
+        f"{tokens:,} tokens hold {most} sequence{'s' if most > 1 else ''} of full length",
+        where,
+    )
 
 
 def _share(draft: Draft) -> int:
