@@ -36,6 +36,7 @@ PLACEHOLDER = re.compile(r"\.\.\.|\b[A-Z]{3,}\b(?![-=])")
 
 EXAMPLES = {
     "service.yaml": "serve/llama-3.1-70b-chat.yaml",
+    "grpo.yaml": "reinforcement-learning/grpo-8b-apart.yaml",
     "cluster.yaml": "calendar/day-and-night.yaml",
     "jobs/one.yaml": "plan/lora-8b.yaml",
     "jobs/two.yaml": "qlora-llama-3.1-8b.yaml",

@@ -1,7 +1,8 @@
-"""Reinforcement learning for verl: what it is told of a plan, what an import reads back, and what is refused."""
+"""Reinforcement learning and preferences for tools that do them: what each is told, is read back, or refused."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,22 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xe_sizer.errors import InputError
-from xe_sizer.interop.read import read_foreign
+from xe_sizer.interop.read import Imported, read_foreign
 from xe_sizer.interop.source import Asked
-from xe_sizer.interop.write import Plan, export, exporter_named
+from xe_sizer.interop.write import Exported, Plan, export, exporter_named
 
 PLAN: dict[str, Any] = {
     "model": "Qwen/Qwen2.5-7B", "job": "grpo", "precision": "bf16", "optimizer": "adamw", "train.seq_len": 3072,
-    "train.micro_batch": 2, "train.global_batch": 512, "train.steps": 50, "train.reference": "copy",
-    "layout.zero": 3, "layout.recompute": "full", "rollout.prompts": 128, "rollout.group": 8,
+    "train.micro_batch": 2, "train.grad_accum": 16, "train.global_batch": 512, "train.steps": 50,
+    "train.reference": "copy", "layout.zero": 3, "layout.recompute": "full", "rollout.prompts": 128, "rollout.group": 8,
     "rollout.max_output_tokens": 2048, "rollout.engine": "vllm", "rollout.tp": 2, "gpus": 16, "nodes": 2,
+    "gpus_per_node": 8,
 }  # fmt: skip
+TOOLS = ("verl", "nemo-rl", "openrlhf", "trl", "ms-swift")
 answers = st.fixed_dictionaries(
     {
-        "job": st.sampled_from(["grpo", "ppo"]),
+        "job": st.sampled_from(["grpo", "grpo", "ppo"]),
         "train.seq_len": st.sampled_from([3072, 10_240]),
         "train.micro_batch": st.sampled_from([1, 4]),
         "train.reference": st.sampled_from(["none", "copy"]),
+        "train.reward_model": st.sampled_from(["none", None]),
         "layout.cp": st.sampled_from([1, 2]),
         "layout.zero": st.sampled_from([0, 1, 2, 3]),
         "layout.tp": st.sampled_from([1, 4]),
@@ -34,53 +38,159 @@ answers = st.fixed_dictionaries(
         "rollout.group": st.sampled_from([4, 16]),
         "rollout.updates": st.sampled_from([1, 2]),
         "rollout.tp": st.sampled_from([1, 2]),
+        "rollout.gpus": st.sampled_from([None, 8]),
         "rollout.sleep": st.sampled_from(["none", "weights-dropped"]),
         "rollout.offload": st.sampled_from(["none", "optimizer", "params"]),
         "rollout.gpu_memory_utilization": st.sampled_from([0.5, 0.85]),
-        "rollout.engine": st.sampled_from(["vllm", "sglang"]),
+        "rollout.engine": st.sampled_from(["vllm", "sglang", "hf-transformers"]),
     }
 )
 
 
+def exported(tool: str, plan: dict[str, Any]) -> Exported:
+    return export(Plan({key: value for key, value in plan.items() if value is not None}), exporter_named(tool))
+
+
+def read_back(tool: str, found: Exported, plan: dict[str, Any], folder: Path) -> Imported:
+    path = folder / f"job{exporter_named(tool).ending}"
+    path.write_text(found.written.text)
+    return read_foreign([path], Asked(hardware={"gpus": plan["gpus"]} if tool == "trl" else {}))
+
+
+def check(tool: str, plan: dict[str, Any], folder: Path) -> None:
+    """All that a tool says of a plan comes back."""
+    found = exported(tool, plan)
+    again = read_back(tool, found, plan, folder)
+    unsaid = {key for key, _ in found.unsaid}
+    usual = {
+        "layout.tp": 1, "layout.ep": 1, "layout.cp": 1, "layout.offload": "none", "rollout.sleep": "none",
+        "train.reference": "copy",
+    }  # fmt: skip
+    of_engine = {"rollout.tp", "rollout.gpu_memory_utilization", "rollout.sleep", "rollout.offload", "train.seq_len"}
+    for key in (key for key in exporter_named(tool).says if plan.get(key) is not None and key not in unsaid):
+        if key in of_engine and plan["rollout.engine"] == "hf-transformers":
+            continue  # the trainer's own model writes, whose prompts are as long as they are
+        fact = again.facts.get(key)
+        value = fact.written if fact else usual.get(key)
+        assert (list(value) if isinstance(value, tuple) else value) == plan[key], f"{tool}, {key}"
+    assert not again.unknown, [each.key for each in again.unknown]
+    assert not again.missing
+
+
+@pytest.mark.parametrize("tool", TOOLS)
 @settings(max_examples=60, deadline=None)
 @given(values=answers)
-def test_a_plan_of_answers_is_read_back(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
-    plan, verl = PLAN | values, exporter_named("verl")
+def test_a_plan_of_answers_is_read_back(
+    tool: str, values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    plan = PLAN | values
+    ranks = plan["gpus"] // (plan["layout.tp"] * plan["layout.cp"])
+    plan["train.grad_accum"] = plan["train.global_batch"] // (plan["train.micro_batch"] * ranks)
     try:
-        exported = export(Plan(plan), verl)
+        exported(tool, plan)
     except InputError:
-        assert plan["layout.zero"] == 1 or plan["layout.tp"] * plan["layout.ep"] > 1 or plan[
-            "layout.recompute"
-        ] == "selective"  # fmt: skip
-        return
-    path = tmp_path_factory.mktemp("plan") / "run.sh"
-    path.write_text(exported.written.text)
-    found = read_foreign([path], Asked())
-    unsaid = {key for key, _ in exported.unsaid}
-    for key in (key for key in verl.says if key in plan and key not in unsaid):
-        fact = found.facts.get(key)
-        assert (fact.value if fact else {"layout.tp": 1, "layout.ep": 1}.get(key)) == plan[key], key
-    assert not found.unknown, [each.key for each in found.unknown]
-    assert not found.missing
+        return  # what each refuses is in the tests below
+    check(tool, plan, tmp_path_factory.mktemp("plan"))
 
 
-def test_the_command_counts_prompts() -> None:
-    text = export(Plan(PLAN), exporter_named("verl")).written.text
-    assert "data.train_batch_size=128 " in text
-    assert "actor_rollout_ref.actor.ppo_mini_batch_size=64 " in text  # 512 answers in groups of 8
-    assert "data.max_prompt_length=1024 " in text
-    assert "trainer.n_gpus_per_node=8 " in text
+PLANS: dict[str, tuple[dict[str, Any], ...]] = {
+    "verl": ({}, {"job": "ppo", "rollout.group": 1, "rollout.prompts": 512}, {"layout.zero": 1, "layout.tp": 4}),
+    "nemo-rl": (
+        {},
+        {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "rollout.partial": True,
+         "rollout.sleep": "none"},
+        {"layout.zero": 1, "layout.tp": 4, "layout.pp": 2, "layout.recompute": "selective",
+         "layout.recompute_modules": ["mlp"], "rollout.max_sequences": 64},
+        {"job": "ppo", "train.reward_model": "none", "rollout.updates": 2, "rollout.log_prob_micro_batch": 8},
+        {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none",
+         "rollout.oversampling": 2},
+    ),
+    "openrlhf": (
+        {"rollout.sleep": "weights-to-host", "rollout.offload": "optimizer", "train.padding": "none"},
+        {"rollout.gpus": 8, "train.reference": "none"},
+        {"job": "ppo", "rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "layout.zero": 2},
+    ),
+    "trl": (
+        {"rollout.sleep": "weights-dropped"},
+        {"rollout.engine": "hf-transformers", "rollout.updates": 2},
+        {"adapter": "lora", "lora.rank": 16, "lora.targets": ["q_proj"], "train.reference": "adapters-off"},
+    ),
+    "ms-swift": (
+        {"rollout.sleep": "weights-to-host", "rollout.offload": "params"},
+        {"layout.zero": 2, "layout.offload": "optimizer", "train.backend": "deepspeed", "layout.recompute": "none"},
+        {"job": "ppo", "rollout.engine": "hf-transformers", "rollout.group": 1, "rollout.prompts": 512,
+         "train.steps": None, "train.epochs": 2},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "changed"), [(tool, each) for tool, plans in PLANS.items() for each in plans])
+def test_plans_of_answers_are_written(tool: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    check(tool, PLAN | changed, tmp_path)
+
+
+PREFERENCES: dict[str, Any] = {
+    key: value for key, value in PLAN.items() if not key.startswith("rollout.")
+} | {"job": "dpo", "train.global_batch": 512, "train.padding": "longest-in-micro-batch"}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", ["nemo-rl", "openrlhf", "trl", "ms-swift"])
+@pytest.mark.parametrize("job", ["dpo", "reward"])
+def test_plans_of_preferences_are_written(tool: str, job: str, tmp_path: Path) -> None:
+    plan = PREFERENCES | {"job": job, "train.reference": "copy" if job == "dpo" else None}
+    if tool == "nemo-rl":
+        plan["train.padding"] = "longest-in-global-batch"
+    check(tool, plan | {"rollout.engine": None}, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "changed", [{"job": "sft"}, {"layout.offload": "optimizer"}, {"rollout.gpus": 8}, {"layout.zero": 1}]
-)
-def test_what_verl_has_no_word_for_is_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        export(Plan(PLAN | changed), exporter_named("verl"))
+    ("tool", "wanted"),
+    [
+        ("verl", ("data.train_batch_size=128 ", "actor_rollout_ref.actor.ppo_mini_batch_size=64 ")),
+        ("nemo-rl", ("num_prompts_per_step: 128\n", "train_global_batch_size: 512\n", "gpus_per_node: 8\n")),
+        ("openrlhf", ("--rollout.batch_size 128 ", "--train.batch_size 512 ", "--vllm.num_engines 8 ",
+                      "--data.max_samples 6400 ")),
+        ("trl", ("generation_batch_size: 1024\n", "max_steps: 100\n", "vllm_max_model_length: 3072\n")),
+        ("ms-swift", ("--generation_batch_size 1024 ", "--max_length 1024", "NNODES=2 NPROC_PER_NODE=8 swift rlhf ")),
+    ],
+)  # fmt: skip
+def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> None:
+    text = exported(tool, PLAN).written.text
+    assert [each for each in wanted if each not in text] == []
 
 
-@pytest.mark.parametrize("tool", ["trl", "axolotl", "megatron", "torchtune"])
+@pytest.mark.parametrize(
+    ("tool", "changed", "named"),
+    [
+        ("verl", {"job": "sft"}, "sft"),
+        ("verl", {"layout.offload": "optimizer"}, "layout.offload"),
+        ("verl", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("verl", {"layout.zero": 1}, "layout.zero"),
+        ("nemo-rl", {"job": "kto"}, "kto"),
+        ("nemo-rl", {"rollout.gpus": 4}, "whole nodes"),
+        ("nemo-rl", {"layout.offload": "activations"}, "layout.offload"),
+        ("nemo-rl", {"job": "ppo"}, "reward model"),
+        ("openrlhf", {"job": "kto"}, "kto"),
+        ("openrlhf", {"layout.pp": 2}, "layout.pp"),
+        ("openrlhf", {"layout.offload": "params"}, "layout.offload"),
+        ("openrlhf", {"job": "ppo", "rollout.gpus": 8}, "GPUs of their own"),
+        ("trl", {"job": "ppo"}, "job"),
+        ("trl", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("trl", {"layout.cp": 2}, "sequences"),
+        ("ms-swift", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("ms-swift", {"layout.offload": "activations"}, "layout.offload"),
+        ("ms-swift", {"job": "ppo"}, "vllm"),
+        ("ms-swift", {"layout.tp": 2}, "layout.tp"),
+        ("trl", {"rollout.engine": "sglang"}, "rollout.engine"),
+        ("nemo-rl", {"rollout.engine": "hf-transformers"}, "rollout.engine"),
+    ],
+)  # fmt: skip
+def test_what_a_tool_has_no_word_for_is_refused_by_name(tool: str, changed: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        exported(tool, PLAN | changed)
+
+
+@pytest.mark.parametrize("tool", ["axolotl", "megatron", "torchtune"])
 def test_answers_are_not_written_for_tools_that_would_not_write_them(tool: str) -> None:
     with pytest.raises(InputError):
-        export(Plan(PLAN), exporter_named(tool))
+        exported(tool, PLAN)

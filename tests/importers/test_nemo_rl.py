@@ -134,6 +134,12 @@ def test_a_base_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert facts(found)["train.global_batch"] == 512  # NeMo RL's own
 
 
+def test_a_base_that_is_named_beside_fills_in_what_is_left(tmp_path: Path) -> None:
+    folder = written(tmp_path, own=CHILD.replace("../base.yaml", "elsewhere.yaml"))
+    said = facts(read_foreign([folder / "own.yaml", tmp_path / "base.yaml"], Asked()))
+    assert (said["rollout.prompts"], said["train.checkpoint_every"]) == (64, 10)
+
+
 def test_a_recipe_that_starts_from_itself_ends(tmp_path: Path) -> None:
     folder = written(tmp_path, child=CHILD.replace("../base.yaml", "child.yaml"))
     assert "defaults" in [each.key for each in imported(folder / "child.yaml").lost]

@@ -108,3 +108,60 @@ def test_a_command_whose_configuration_is_not_there(tmp_path: Path) -> None:
 def test_references_that_lead_nowhere(tmp_path: Path) -> None:
     found = read(tmp_path, "llama3.llama3_8b", "profiler:\n  a: ${profiler.a}\nsave_every_n_steps: ${nowhere}\n")
     assert "train.checkpoint_every" not in found.facts
+
+
+# As recipes/configs/dev/qwen3B_sync_grpo.yaml and qwen3B_async_grpo.yaml of torchtune have it, with fewer keys.
+IN_TURN = """
+model: {_component_: torchtune.models.qwen2_5.qwen2_5_3b}
+tokenizer: {_component_: torchtune.models.qwen2_5.qwen2_5_tokenizer, max_seq_len: 1024}
+batch_size: 2
+grpo_samples: 16
+forward_batch_size: 1
+max_generated_tokens: 512
+ppo_epochs: 1
+num_steps: 200
+optimizer: {_component_: torch.optim.AdamW, fused: true}
+loss: {_component_: torchtune.dev.grpo.loss.GRPOSimpleLoss, kl_coeff: 0.01}
+enable_activation_checkpointing: true
+dtype: bf16
+"""
+APART = """
+model: {_component_: torchtune.models.qwen2_5.qwen2_5_3b}
+tokenizer: {_component_: torchtune.models.qwen2_5.qwen2_5_tokenizer, max_seq_len: 1024}
+orchestration: {num_inference_workers: 4, num_postprocessing_workers: 1, num_training_workers: 2, num_steps: 250}
+inference: {engine: vllm, tensor_parallel_dim: 1, max_generated_tokens: 512, batch_size: 1, group_size: 16,
+            total_batch_size: "${eval:'1 * 16'}"}
+training:
+  batch_size: 16
+  ppo_epochs: 1
+  enable_activation_checkpointing: true
+  enable_activation_offloading: true
+  steps_before_weight_sync: 2
+  optimizer: {_component_: torch.optim.AdamW}
+  loss: {_component_: torchtune.dev.rl.linear_grpo_loss.LinearGRPOLoss}
+"""
+
+
+def test_answers_in_turn_with_the_training(tmp_path: Path) -> None:
+    path = tmp_path / "grpo.yaml"
+    path.write_text(IN_TURN)
+    found = read_foreign([path], Asked(hardware={"gpus": 8}))
+    facts = {key: fact.value for key, fact in found.facts.items()}
+    assert (facts["job"], facts["layout.zero"], facts["train.micro_batch"], facts["train.global_batch"]) == (
+        "grpo", 2, 32, 256
+    )  # fmt: skip
+    assert (facts["rollout.prompts"], facts["rollout.group"], facts["rollout.max_sequences"]) == (16, 16, 16)
+    assert (facts["rollout.engine"], facts["train.seq_len"], facts["train.steps"]) == ("hf-transformers", 1536, 200)
+    assert not found.lost
+
+
+def test_answers_on_workers_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "grpo.yaml"
+    path.write_text(APART)
+    found = read_foreign([path], Asked())
+    facts = {key: fact.value for key, fact in found.facts.items()}
+    assert (facts["gpus"], facts["rollout.gpus"], facts["rollout.asynchronous"]) == (6, 4, True)
+    assert (facts["train.micro_batch"], facts["train.global_batch"], facts["rollout.prompts"]) == (16, 32, 4)
+    assert (facts["layout.recompute"], facts["layout.offload"], facts["train.steps"]) == ("full", "activations", 125)
+    assert [each.key for each in found.lost] == ["orchestration.num_postprocessing_workers"]
+    assert not found.unknown

@@ -268,7 +268,10 @@ def _parallelism_settings(plan: Plan, zero: int) -> dict[str, Any]:
 
 # What TRL's trainers are told of a plan. Keys: trl/trainer/*_config.py and model_config.py (read at 1.16).
 
-_TRAINERS = {"sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto", "reward": "reward"}
+GRPO = "grpo"
+_TRAINERS = {
+    "sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto", "reward": "reward", GRPO: "grpo",
+}  # fmt: skip
 _REFERENCES = {"precomputed": "precompute_ref_log_probs", "none": "reference_free"}
 _LOSSES: dict[str, dict[str, Any]] = {
     "dpo": {"loss_type": "sigmoid"},
@@ -293,6 +296,8 @@ SAYS = (
     "train.grad_accum", "train.steps", "train.epochs", "train.checkpoint_every", "train.evaluate_every", "train.bits",
     "train.weights_dtype", "train.fused_kernels", "layout.recompute", "layout.offload", "lora.rank", "lora.targets",
     "lora.alpha", "lora.dropout", "lora.dora", "lora.modules_to_save",
+    "rollout.prompts", "rollout.group", "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp",
+    "rollout.gpu_memory_utilization", "rollout.sleep", "train.reference",
 )  # fmt: skip
 """Scenario keys that the settings state."""
 ADDED = Added("learning_rate, lr_scheduler_type, warmup_ratio", "max_steps or num_train_epochs", "lora_alpha")
@@ -304,20 +309,32 @@ def trl_trainer(plan: Plan) -> str:
     return _TRAINERS.get(plan.peek("job"), "sft")
 
 
-def trl_settings(plan: Plan) -> dict[str, Any]:
-    """The arguments of a TRL trainer, without those that share out the GPUs."""
+def trl_settings(plan: Plan, *, splits_answers: bool = False) -> dict[str, Any]:
+    """The arguments of a TRL trainer, without those that share out the GPUs.
+
+    splits_answers : whether the trainer of GRPO splits sequences over GPUs, which TRL's own does not
+
+    Raises
+    ------
+    InputError : sequences that TRL would have to split
+    """
+    groups = plan.peek("job") == GRPO
+    if groups and not splits_answers and plan.peek("layout.cp", 1) > 1:
+        raise InputError(
+            Problem("TRL's GRPO does not split sequences over GPUs", plan.where("layout.cp"), "fix cp to 1")
+        )
     return {
         "model_name_or_path": plan.take("model"),
         **_weight_settings(plan),
         "attn_implementation": plan.word("attention", inverse(ATTENTION)),
         **_job_settings(plan),
         "dataset_name": "DATASET",
-        "max_length": plan.take("train.seq_len"),
+        **(_group_settings(plan) if groups else {"max_length": plan.take("train.seq_len")}),
         **_padding_settings(plan),
         "per_device_train_batch_size": plan.take("train.micro_batch"),
         "gradient_accumulation_steps": plan.take("train.grad_accum"),
         "learning_rate": LEARNING_RATE,
-        "max_steps": plan.take("train.steps"),
+        "max_steps": optimizer_steps(plan),
         "num_train_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         **_precision_settings(plan),
         **_activation_settings(plan),
@@ -336,6 +353,64 @@ def saved_and_evaluated(plan: Plan) -> dict[str, Any]:
         "save_steps": saved,
         "eval_strategy": "steps" if evaluated else None,
         "eval_steps": evaluated,
+    }
+
+
+def optimizer_steps(plan: Plan) -> int | None:
+    """Optimizer steps of the run, of which an iteration of reinforcement learning may have several; PPO counts none."""
+    if plan.peek("job") == "ppo":
+        return None
+    steps = plan.take("train.steps")
+    if steps is None or plan.peek("job") != GRPO:
+        return None if steps is None else int(steps)
+    answers, batch = plan.peek("rollout.prompts", 1) * plan.peek("rollout.group", 1), plan.peek("train.global_batch")
+    of_iteration = max(round(answers / batch), 1) if batch else 1
+    return int(steps * of_iteration * plan.peek("rollout.updates", 1))
+
+
+def answer_settings(plan: Plan) -> dict[str, Any]:
+    """How GRPOConfig of TRL, and what builds on it, is told to write answers, on the GPUs that train."""
+    engine, kept = plan.peek("rollout.engine"), plan.peek("train.reference")
+    if engine in (VLLM, TRANSFORMERS):
+        plan.said("rollout.engine")
+    usual = ADAPTERS_OFF if named_adapter(plan) or plan.peek("lora.rank") else COPY
+    if kept in (None, NONE, usual):
+        plan.said("train.reference")
+    group = plan.take("rollout.group", 1)
+    values: dict[str, Any] = {
+        "num_generations": group,
+        "generation_batch_size": round(plan.take("rollout.prompts") * group),
+        "max_completion_length": plan.take("rollout.max_output_tokens"),
+        "num_iterations": plan.take("rollout.updates", 1),
+        "beta": _PENALTY if kept in (COPY, ADAPTERS_OFF) else 0.0,
+        "use_vllm": engine == VLLM,
+    }
+    if engine != VLLM:
+        plan.said("rollout.tp", "rollout.pp", "rollout.ep", "rollout.gpu_memory_utilization")
+        if "train.seq_len" not in plan.asked:  # that of the longest prompt with its answer
+            plan.said("train.seq_len")
+        return values
+    return {
+        **values,
+        "vllm_mode": "colocate",
+        "vllm_tensor_parallel_size": plan.take("rollout.tp", 1),
+        "vllm_gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
+    }
+
+
+def _group_settings(plan: Plan) -> dict[str, Any]:
+    """How GRPO of TRL writes answers, and who rates them."""
+    values, asleep = answer_settings(plan), plan.peek("rollout.sleep")
+    if asleep in (_SLEEPS[0], _SLEEPS[2]):
+        plan.said("rollout.sleep")
+    rated = plan.take("train.reward_model")
+    if plan.peek("train.padding") == "longest-in-global-batch":  # of a process, in a generation batch
+        plan.said("train.padding")
+    return values | {
+        "vllm_max_model_length": plan.take("train.seq_len") if values["use_vllm"] else None,
+        "vllm_enable_sleep_mode": True if asleep == _SLEEPS[2] and values["use_vllm"] else None,
+        "reward_model_name_or_path": None if rated in (None, NONE) else rated,
+        "reward_funcs": ["REWARD_FUNCTION"] if rated in (None, NONE) else None,
     }
 
 
@@ -362,6 +437,8 @@ def _job_settings(plan: Plan) -> dict[str, Any]:
 def _reference_settings(plan: Plan) -> dict[str, Any]:
     """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
     chosen = plan.peek("train.reference")
+    if plan.peek("job") == GRPO:  # by its penalty
+        return {}
     usual = "adapters-off" if named_adapter(plan) else "copy"
     if chosen in (*_REFERENCES, usual):
         plan.said("train.reference")
@@ -613,6 +690,9 @@ def state_oversampling(draft: Draft, written: Written | None, generated: object,
 # of ms-swift (swift/rlhf_trainers/args_mixin.py, read at 4.2), which follow them.
 
 COPY, ADAPTERS_OFF, NONE = "copy", "adapters-off", "none"
+VLLM, TRANSFORMERS = "vllm", "hf-transformers"
+"""Engines of these trainers."""
+_PENALTY = 0.04  # for straying from the reference, where one is kept
 _ANSWER = 512  # tokens at which an answer is cut, unasked
 _PPO_ANSWER, _PPO_EPOCHS = 53, 4
 _SLEEPS = {0: "none", 1: "weights-to-host", 2: "weights-dropped"}
@@ -652,6 +732,7 @@ def state_group_answers(draft: Draft, prefix: str = "", beta: float = 0.0, share
             note = f"{answers} answers in groups of {group}"
             draft.state("rollout.prompts", max(answers // group, 1), whole_batch, note)
     draft.following.append(lambda known: _prompts(known, prefix))
+    draft.following.append(_iterations)
 
 
 def state_scored_answers(draft: Draft, answer: int = _PPO_ANSWER, buffers: int = 1) -> None:
@@ -661,7 +742,7 @@ def state_scored_answers(draft: Draft, answer: int = _PPO_ANSWER, buffers: int =
     """
     state_rollout(draft, _PPO)
     _length(draft, "response_length", answer)
-    draft.default("rollout.engine", "hf-transformers", "the trainer's own model writes")
+    draft.default("rollout.engine", TRANSFORMERS, "the trainer's own model writes")
     draft.default("rollout.group", 1)
     draft.following.append(lambda known: _prompts(known, "", buffers))
 
@@ -690,9 +771,9 @@ def _engine(draft: Draft, prefix: str, share: float | None) -> None:
     engine = draft.on(*names)
     if engine is None:
         if draft.unread.keys().isdisjoint(names):
-            draft.default("rollout.engine", "hf-transformers", "the trainer's own model writes")
+            draft.default("rollout.engine", TRANSFORMERS, "the trainer's own model writes")
         return
-    draft.state("rollout.engine", "vllm", engine)
+    draft.state("rollout.engine", VLLM, engine)
     state_rollout(draft, _prefixed(_ENGINE, prefix))
     mode = draft.take(f"{prefix}vllm_mode")
     if mode is not None:
@@ -743,6 +824,28 @@ def _prompts(draft: Draft, prefix: str, buffers: int = 1) -> None:
             why = f"{answers} answers of an iteration are no whole groups of {each}: the trainer refuses them"
             draft.lose(f"{prefix}num_generations", why)
         draft.derive("rollout.prompts", math.ceil(answers / each), used, f"{answers} answers in groups of {each}")
+
+
+def _iterations(draft: Draft) -> None:
+    """Steps of the run as iterations, each of which may have several optimizer steps."""
+    steps, micro, accum = (
+        draft.facts.get("train.steps"),
+        draft.fact("train.micro_batch"),
+        draft.fact("train.grad_accum"),
+    )
+    split = [draft.fact(f"layout.{key}") for key in ("tp", "pp", "cp")]
+    ranks = math.prod(size for size in split if isinstance(size, int))
+    batch = draft.fact("train.global_batch")
+    if batch is None and isinstance(micro, int) and isinstance(accum, int) and isinstance(draft.trainers, int):
+        batch = micro * accum * max(draft.trainers // ranks, 1)
+    sizes = [draft.fact(f"rollout.{key}") for key in ("prompts", "group", "updates")]
+    if steps is None or not isinstance(steps.value, int) or not all(isinstance(each, int) for each in (batch, *sizes)):
+        return
+    prompts, group, updates = (int(str(each)) for each in sizes)
+    of_iteration = max(round(prompts * group / int(str(batch))), 1) * updates
+    if of_iteration > 1:
+        note = f"{steps.value:,} optimizer steps, {of_iteration} of each iteration"
+        draft.replace("train.steps", replace(steps, value=max(steps.value // of_iteration, 1), note=note))
 
 
 # Python scripts that train with transformers, peft and TRL: their calls under the names of command lines.
@@ -1013,7 +1116,12 @@ def _assume(draft: Draft, tokens: int, where: Location | None) -> None:
     most = max(1, min(tokens // length, _MOST))
     share = _share(draft)
     size = next((each for each in range(min(most, share), 0, -1) if share % each == 0), 1) if share else most
-    draft.assume("train.micro_batch", size, f"{tokens:,} tokens hold {most} sequences of full length", where)
+    draft.assume(
+        "train.micro_batch",
+        size,
+        f"{tokens:,} tokens hold {most} sequence{'s' if most > 1 else ''} of full length",
+        where,
+    )
 
 
 def _share(draft: Draft) -> int:

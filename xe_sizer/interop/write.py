@@ -65,8 +65,8 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
 DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
-    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "serve.prefill_replicas", "serve.adapters",
-    AUTOSCALE, RATES,
+    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "rollout.engine",
+    "serve.prefill_replicas", "serve.adapters", AUTOSCALE, RATES,
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (

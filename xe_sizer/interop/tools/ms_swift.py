@@ -5,34 +5,51 @@ Rules: ms-swift swift/arguments, swift/trainers/arguments.py and swift/megatron/
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop import huggingface
 from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
+    ADDED,
+    BITS,
+    COPY,
+    FSDP_VERSION,
+    GRPO,
     NO_OFFLOAD,
     OPTIMIZER,
     PARAMS,
+    SAYS,
+    TRANSFORMERS,
+    VLLM,
+    as_words,
+    fsdp_settings,
     state_group_answers,
     state_models,
     state_scored_answers,
+    trl_settings,
 )
 from xe_sizer.interop.launch import command_arguments, find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.megatron import TABLE as MEGATRON
 from xe_sizer.interop.megatron import Arguments, state_megatron
+from xe_sizer.interop.readers.documents import flat, read_json
 from xe_sizer.interop.readers.shell_script import unwrapped
 from xe_sizer.interop.source import Tool
-from xe_sizer.interop.values import is_on, listed, number, plain, positive, text, whole
+from xe_sizer.interop.values import Written, is_on, listed, number, plain, positive, text, whole
+from xe_sizer.interop.write import Exporter, ToolFiles, command_text
 from xe_sizer.software.stack import DEEPSPEED
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.readers.shell_script import Command
     from xe_sizer.interop.source import Certainty, Source
-    from xe_sizer.interop.values import Keys, Written
+    from xe_sizer.interop.values import Keys
+    from xe_sizer.interop.write import Plan
 
 # Arguments of ms-swift. Keys and defaults: ms-swift swift/arguments and swift/trainers/arguments.py (read at 4.2).
 
@@ -49,9 +66,11 @@ _DEEPSPEED = {
     "zero0": (0, None), "zero1": (1, None), "zero2": (2, None), "zero3": (3, None),
     "zero2_offload": (2, "optimizer"), "zero3_offload": (3, "params"),
 }  # fmt: skip
+_FSDP = "fsdp2"  # the name of a configuration, which recomputes all layers (swift/config/fsdp2.json)
 _TRAINED_BY = "megatron-lm"  # the stack of `megatron sft`
 _GROUP = "train."  # of files that ray starts, beside groups for the rollout and a teacher
 _LEAST_BATCH = 16  # sequences of an optimizer step that accumulation makes up unasked
+_WRITES = ("grpo", "ppo")
 _RANK, _DROPOUT, _QLORA_BITS = 8, 0.05, 4
 _BETA, _SHARE, _ANSWER = 0.04, 0.9, 512  # penalty, share of the card and length of an answer in reinforcement learning
 _MEGATRON = (
@@ -178,13 +197,14 @@ def _answers(draft: Draft) -> None:
         draft.default("rollout.offload", NO_OFFLOAD)
         state_models(draft, {"train.reward_model": reward})
     elif draft.fact("job") == "ppo":
+        _whole_length(draft)
         state_scored_answers(draft, _ANSWER)
         state_models(draft, {"train.critic_model": reward, "train.reward_model": reward})
 
 
 def _whole_length(draft: Draft) -> None:
-    """A prompt and its answer; `max_length` is of the prompt alone where groups of answers are written."""
-    prompt, answer = draft.peek("max_length"), draft.peek("max_completion_length")
+    """A prompt and its answer; `max_length` is of the prompt alone where answers are written."""
+    prompt, answer = draft.peek("max_length"), draft.peek("max_completion_length", "response_length", "max_new_tokens")
     sizes = draft.value(prompt, positive), draft.value(answer, positive) or _ANSWER
     if isinstance(sizes[0], int) and isinstance(sizes[1], int):
         draft.state("train.seq_len", sizes[0] + sizes[1], prompt, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
@@ -216,7 +236,14 @@ def _adapters(draft: Draft) -> None:
 
 
 def _deepspeed(draft: Draft) -> None:
-    """The names that ms-swift has for DeepSpeed configurations of its own."""
+    """The names that ms-swift has for configurations of its own, of DeepSpeed and of FSDP."""
+    sharded = draft.peek("fsdp")
+    if sharded is not None and plain(sharded.value) == _FSDP:
+        draft.state("layout.recompute", "full", sharded)
+    elif sharded is not None and str(sharded.value).startswith("{"):
+        given = flat(read_json(Path(sharded.where.name), str(sharded.value)))
+        draft.take("fsdp")
+        draft.keys.update({name: Written(value, sharded.where) for name, (value, _) in given.items()})
     named = draft.peek("deepspeed")
     word = text(named.value) if named is not None else None
     if named is not None and word in _DEEPSPEED:
@@ -236,7 +263,8 @@ def _padding(draft: Draft) -> None:
     elif free is not None:
         draft.state("train.padding", "none", free)
     huggingface.state_grouping(draft)
-    draft.default("train.padding", "longest-in-micro-batch")
+    if draft.fact("job") not in _WRITES:  # generated answers are padded as the stack has it
+        draft.default("train.padding", "longest-in-micro-batch")
 
 
 def _megatron(draft: Draft) -> None:
@@ -261,10 +289,151 @@ def _megatron(draft: Draft) -> None:
     state_megatron(Arguments(draft))
 
 
+# A plan as a command of ms-swift, whose trainers are those of transformers and TRL under other names.
+
+_TITLE = "ms-swift"
+_KINDS = {"pretrain": "pt", "sft": "sft", "lora": "sft", "qlora": "sft"}
+_RLHF = {"dpo": "dpo", "kto": "kto", "reward": "rm", "simpo": "simpo", "orpo": "orpo", "ppo": "ppo", "grpo": "grpo"}
+_RENAMED = {
+    "model_name_or_path": "model", "dtype": "torch_dtype", "attn_implementation": "attn_impl", "lora_r": "lora_rank",
+    "lora_target_modules": "target_modules", "lora_modules_to_save": "modules_to_save", "dataset_name": "dataset",
+    "vllm_max_model_length": "vllm_max_model_len", "reward_model_name_or_path": "reward_model",
+}  # fmt: skip
+_LEFT_OUT = (
+    "use_peft", "loss_type", "desirable_weight", "center_rewards_coefficient", "load_in_4bit", "load_in_8bit",
+    "vllm_enable_sleep_mode", "activation_offloading",
+)  # fmt: skip
+"""Arguments of TRL that ms-swift has no use for, or other words."""
+_SLEEP_LEVELS = {"none": 0, "weights-to-host": 1, "weights-dropped": 2}
+
+
+def _write(plan: Plan) -> ToolFiles:
+    job = plan.peek("job")
+    if job not in {**_KINDS, **_RLHF}:
+        hint = f"jobs that it has are {', '.join((*_KINDS, *_RLHF))}"
+        raise InputError(Problem(f"{_TITLE} does not do {job}", plan.where("job"), hint))
+    _refuse(plan)
+    plan.said("job")
+    asleep, moved = plan.peek("rollout.sleep"), plan.peek("rollout.offload")
+    values = trl_settings(plan, splits_answers=True)
+    adapted, bits = bool(values.get("use_peft")), next((bits for bits, name in BITS.items() if values.get(name)), None)
+    grouped = values.pop("train_sampling_strategy", None)
+    values = {_RENAMED.get(name, name): each for name, each in values.items() if name not in _LEFT_OUT}
+    values |= {
+        "tuner_type": "lora" if adapted else "full",
+        "quant_bits": bits,
+        "quant_method": "bnb" if bits else None,
+        "group_by_length": True if grouped else None,
+        "sequence_parallel_size": plan.take("layout.cp", 1),
+        **_write_sharding(plan),
+    }
+    if job == GRPO:
+        values |= _write_group(plan, asleep, moved)
+    elif job == "ppo":
+        values |= _write_scored(plan)
+    command = ["swift", *(["rlhf", "--rlhf_type", _RLHF[job]] if job in _RLHF else [_KINDS[job]])]
+    nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
+    machines = [f"NNODES={nodes}"] if nodes > 1 else []
+    words = [*machines, f"NPROC_PER_NODE={gpus // nodes}", *command]
+    yours = ("NODE_RANK and MASTER_ADDR on each node",) if nodes > 1 else ()
+    return ToolFiles(command_text(words, as_words(values)), yours=yours)
+
+
+def _refuse(plan: Plan) -> None:
+    """Raises InputError: what TRL has and ms-swift hands on to none of its trainers."""
+    for key, values in (("layout.offload", ("activations",)), ("train.reference", ("precomputed",))):
+        if plan.peek(key) in values:
+            what = f"{_TITLE} has no setting for {key}: {plan.peek(key)}"
+            raise InputError(Problem(what, plan.where(key), "fix the key to another value"))
+
+
+def _write_sharding(plan: Plan) -> dict[str, Any]:
+    """FSDP where it has the stage, and DeepSpeed by the name of its configuration for the others.
+
+    FSDP recomputes by itself: the Trainer's recomputation is off with it (swift/arguments/sft_args.py).
+    """
+    zero, offload = plan.peek("layout.zero", 0), plan.peek("layout.offload", "none")
+    again = plan.peek("layout.recompute") == "full"
+    fsdp = fsdp_settings(plan)
+    if fsdp is not None:
+        moved = fsdp.pop("offload_params")
+        words = f"{'full_shard' if fsdp['reshard_after_forward'] else 'shard_grad_op'} auto_wrap{' offload' * moved}"
+        settings = {"fsdp_version": FSDP_VERSION, **fsdp, "activation_checkpointing": again}
+        own = again and not moved and fsdp["reshard_after_forward"]
+        text = _FSDP if own else json.dumps({"fsdp": words, "fsdp_config": settings})
+        return {"fsdp": text, "gradient_checkpointing": False}
+    plan.said("layout.zero")
+    if zero == 0 and plan.peek("train.backend") != DEEPSPEED:
+        return {}
+    wanted = zero, None if offload == "none" else offload
+    word = next((word for word, means in _DEEPSPEED.items() if means == wanted), None)
+    if word is not None:
+        plan.said("layout.offload")
+    plan.said("train.backend")
+    return {"deepspeed": word or f"zero{zero}"}
+
+
+def _write_group(plan: Plan, asleep: Any, moved: Any) -> dict[str, Any]:
+    """What GRPO of ms-swift has beside TRL's settings; its `max_length` is of the prompt alone."""
+    length, answer = plan.take("train.seq_len"), int(plan.peek("rollout.max_output_tokens") or 0)
+    if asleep in _SLEEP_LEVELS:
+        plan.said("rollout.sleep")
+    if moved in (NO_OFFLOAD, OPTIMIZER, PARAMS):
+        plan.said("rollout.offload")
+    vllm = plan.peek("rollout.engine") == VLLM
+    return {
+        "max_length": max(length - answer, 1),
+        "vllm_pipeline_parallel_size": plan.take("rollout.pp") if vllm else None,
+        "vllm_max_num_seqs": plan.take("rollout.max_sequences") if vllm else None,
+        "sleep_level": _SLEEP_LEVELS.get(asleep) if vllm else None,
+        "offload_model": True if moved == PARAMS else None,
+        "offload_optimizer": True if moved in (PARAMS, OPTIMIZER) else None,
+    }
+
+
+def _write_scored(plan: Plan) -> dict[str, Any]:
+    """PPO: one answer to each prompt, of as many as an optimizer step has, rated by a model.
+
+    Raises
+    ------
+    InputError : an engine of its own writes answers
+    """
+    if plan.peek("rollout.engine", TRANSFORMERS) != TRANSFORMERS:
+        hint = f"--rollout-engine {TRANSFORMERS}"
+        what = f"PPO of {_TITLE} writes answers with the model that it trains, not with {plan.peek('rollout.engine')}"
+        raise InputError(Problem(what, plan.where("rollout.engine"), hint))
+    if plan.peek("rollout.group", 1) == 1 and plan.peek("rollout.prompts") == plan.peek("train.global_batch"):
+        plan.said("rollout.prompts", "rollout.group")
+    plan.said("rollout.engine", "rollout.tp", "rollout.gpu_memory_utilization", "rollout.sleep")
+    if plan.peek("train.reference") in (None, COPY, "adapters-off"):
+        plan.said("train.reference")
+    rated = plan.take("train.reward_model")
+    length, answer = plan.take("train.seq_len"), plan.take("rollout.max_output_tokens")
+    return {
+        "max_length": max(length - int(answer or 0), 1),
+        "max_completion_length": answer,
+        "num_ppo_epochs": plan.take("rollout.updates", 1),
+        "reward_model": "REWARD_MODEL" if rated in (None, "none") else rated,
+    }
+
+
+EXPORTERS = (
+    Exporter(
+        name="ms-swift",
+        aliases=("swift",),
+        title=_TITLE,
+        ending=".sh",
+        write=_write,
+        says=(*SAYS, "layout.zero", "layout.cp", "rollout.pp", "rollout.max_sequences", "rollout.offload", "gpus"),
+        added=ADDED,
+    ),
+)
+
+
 TOOL = Tool(
     name="ms-swift",
     aliases=("swift",),
-    title="ms-swift",
+    title=_TITLE,
     reads="scripts with `swift sft`, `pt` or `rlhf` and `megatron sft`, and YAML or JSON files of their arguments",
     recognises=_recognises,
     read=_read,

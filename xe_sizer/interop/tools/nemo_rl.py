@@ -284,6 +284,7 @@ def _pools(draft: Draft, section: str) -> None:
     if is_on(shared.value):
         draft.state("rollout.colocated", True, shared)
         return
+    draft.state("rollout.colocated", False, shared)
     writing = (draft.value(nodes, positive) or 1), draft.value(each or draft.peek("cluster.gpus_per_node"), positive)
     gpus = draft.fact("gpus")
     if isinstance(writing[0], int) and isinstance(writing[1], int) and isinstance(gpus, int):

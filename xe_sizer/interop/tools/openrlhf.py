@@ -5,15 +5,21 @@ Rules: openrlhf/cli, openrlhf/utils/deepspeed, openrlhf/models/actor.py (read at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop import huggingface
 from xe_sizer.interop.draft import Table
 from xe_sizer.interop.huggingface import (
+    COPY,
     LIGER_KERNELS,
     NO_OFFLOAD,
+    NONE,
     OPTIMIZER,
+    adapted_modules,
     assume_micro_batch,
+    named_adapter,
     pair_single_answers,
     state_model_pool,
     state_models,
@@ -27,6 +33,7 @@ from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import (
     above_zero,
     above_zero_or_off,
+    inverse,
     is_on,
     plain,
     positive,
@@ -34,6 +41,7 @@ from xe_sizer.interop.values import (
     whole,
     word_of,
 )
+from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, command_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from xe_sizer.interop.readers.shell_script import Command
     from xe_sizer.interop.source import Certainty, Source
     from xe_sizer.interop.values import Converter, Keys
+    from xe_sizer.interop.write import Plan
 
 # Flags of OpenRLHF: their earlier names, what is lost and what changes nothing. Rules: openrlhf/cli of 0.5 to 0.10.
 
@@ -321,7 +330,8 @@ def _states(draft: Draft) -> None:
     _whole(draft, "layout.tp", "ds.tensor_parallel_size", 1)
     _whole(draft, "layout.cp", "ds.ring_attn_size", 1)
     overlap = draft.on(*called("ds.overlap_comm"))
-    draft.state("train.overlap", ("sharding" if draft.fact("layout.zero") == 3 else "data-parallel",), overlap)
+    if overlap is not None:
+        draft.state("train.overlap", ("sharding" if draft.fact("layout.zero") == 3 else "data-parallel",), overlap)
     offload = draft.on(*called("ds.adam_offload"))
     if offload is not None:
         draft.state("layout.offload", "optimizer", offload)
@@ -404,20 +414,225 @@ def _length(draft: Draft, trainer: str) -> None:
 
 
 def _duration(draft: Draft, trainer: str) -> None:
-    """Passes over the data; of reinforcement learning episodes times passes over the answers of each."""
+    """Passes over the data; of reinforcement learning episodes, each with passes over the answers of every iteration.
+
+    Without a number of passes the most samples say how many steps one takes, if the data have as many.
+    """
     epochs, episodes = draft.take(*called("train.max_epochs")), draft.take(*called("train.num_episodes"))
-    passes = draft.value(epochs, positive)
-    rounds = draft.value(episodes, positive)
-    found = [each for each in (passes, rounds) if isinstance(each, int)]
-    if found:
-        count = found[0] * (found[1] if len(found) > 1 else 1)
-        draft.state("train.epochs", count, epochs or episodes)
+    if trainer in _REWARDED:
+        draft.state("rollout.updates", draft.value(epochs, positive), epochs)
+        draft.default("rollout.updates", 1)
+    passes = episodes if trainer in _REWARDED else epochs
+    draft.state("train.epochs", draft.value(passes, positive), passes)
+    most = draft.take(*called("data.max_samples"))
+    samples = draft.value(most, positive)
+    each = draft.fact("rollout.prompts" if trainer in _REWARDED else "train.global_batch")
+    if passes is None and most is not None and isinstance(samples, int) and isinstance(each, int):
+        note = f"{samples:,} samples in steps of {each:,}, if the data have as many"
+        draft.assume("train.steps", max(samples // each, 1), note, most.where)
     draft.default("train.epochs", _EPOCHS.get(trainer, 1))
+
+
+# A plan as a command of one of OpenRLHF's trainers. Flags: openrlhf/cli of 0.10.
+
+_TRAINERS = {
+    "sft": "sft", "lora": "sft", "qlora": "sft", "pretrain": "sft", "dpo": "dpo", "reward": "rm", "ppo": "ppo_ray",
+    "grpo": "ppo_ray",
+}  # fmt: skip
+_TITLE = "OpenRLHF"
+_PENALTY = 0.01  # for straying from the reference, unasked
+_ESTIMATORS = {"ppo": "gae", "grpo": "group_norm"}
+
+
+def _write(plan: Plan) -> ToolFiles:
+    job = plan.take("job")
+    if job not in _TRAINERS:
+        hint = f"jobs that it has are {', '.join(_TRAINERS)}"
+        raise InputError(Problem(f"{_TITLE} does not do {job}", plan.where("job"), hint))
+    trainer = _TRAINERS[job]
+    answers = trainer == _RAY
+    group = "actor" if answers else "model"
+    flags = {
+        f"{group}.model_name_or_path": plan.take("model"),
+        "model.pretrain_mode_enable": job == "pretrain",
+        **(_write_answers(plan) if answers else {"data.dataset": "DATASET"}),
+        **_write_batches(plan, answers=answers),
+        **_write_states(plan),
+        f"{group}.gradient_checkpointing_enable": plan.peek("layout.recompute") == "full",
+        **_write_adapters(plan),
+        f"{'actor.' if answers else ''}adam.lr": LEARNING_RATE,
+        "critic.adam.lr": LEARNING_RATE if job == _JOBS[_RAY] else None,
+        "ckpt.save_steps": plan.take("train.checkpoint_every"),
+        "eval.steps": plan.take("train.evaluate_every"),
+        "eval.dataset": "VALIDATION_DATASET" if plan.peek("train.evaluate_every") else None,
+        "ckpt.output_dir": "output",
+    }
+    if job == "dpo" and plan.peek("train.reference") == COPY:
+        plan.said("train.reference")
+    nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
+    if answers:
+        return ToolFiles(command_text(["python3", "-m", f"openrlhf.cli.train_{trainer}"], flags))
+    machines = ["--num_nodes", str(nodes)] if nodes > 1 else []
+    words = ["deepspeed", *machines, "--num_gpus", str(gpus // nodes), "--module", f"openrlhf.cli.train_{trainer}"]
+    return ToolFiles(command_text(words, flags))
+
+
+def _write_batches(plan: Plan, *, answers: bool) -> dict[str, Any]:
+    """Batches, lengths, padding and how long the run is: steps as the samples that they take."""
+    plan.said("train.grad_accum")
+    padding, steps, epochs = plan.peek("train.padding"), plan.take("train.steps"), plan.peek("train.epochs")
+    packed = padding == "none"
+    if padding in ("none", "longest-in-micro-batch"):
+        plan.said("train.padding")
+    each = round(plan.peek("rollout.prompts", 1)) if answers else plan.peek("train.global_batch")
+    whole = epochs is not None and float(epochs).is_integer()
+    if whole and steps is None:
+        plan.said("train.epochs")
+    passes = int(epochs) if whole and steps is None else None
+    return {
+        "data.max_len": plan.take("train.seq_len"),
+        "data.max_samples": steps * each if steps and each else None,
+        "train.batch_size": plan.take("train.global_batch"),
+        "train.micro_batch_size": plan.take("train.micro_batch"),
+        "train.max_epochs": plan.take("rollout.updates", 1) if answers else passes,
+        "train.num_episodes": passes if answers else None,
+        "ds.packing_samples": packed,
+    }
+
+
+def _write_states(plan: Plan) -> dict[str, Any]:
+    """What DeepSpeed keeps where, and the kernels."""
+    word = plan.peek("precision")
+    if word in _DTYPES:
+        plan.said("precision")
+    if plan.peek("train.weights_dtype") == word:
+        plan.said("train.weights_dtype")
+    if plan.peek("optimizer", "adamw") == "adamw":
+        plan.said("optimizer")
+    if plan.peek("layout.recompute") in ("none", "full"):
+        plan.said("layout.recompute")
+    moved, sharded = plan.peek("layout.offload") == OPTIMIZER, plan.take("layout.zero", _STAGE)
+    if moved and sharded:
+        plan.said("layout.offload")
+    packed = plan.peek("train.padding") == "none"  # which needs flash attention: openrlhf/cli sets it
+    word_of_kernel = inverse(_ATTENTION)["flash"] if packed else plan.word("attention", inverse(_ATTENTION))
+    if packed and plan.peek("attention") != "eager":
+        plan.said("attention")
+    liger = set(plan.peek("train.fused_kernels") or ()) == set(LIGER_KERNELS)
+    if liger:
+        plan.said("train.fused_kernels")
+    return {
+        "ds.zero_stage": sharded,
+        "ds.param_dtype": word if word in _DTYPES else None,
+        "ds.tensor_parallel_size": plan.take("layout.tp", 1),
+        "ds.ring_attn_size": plan.take("layout.cp", 1),
+        "ds.adam_offload": moved and sharded > 0,
+        "ds.attn_implementation": word_of_kernel,
+        "ds.use_liger_kernel": liger,
+    }
+
+
+def _write_adapters(plan: Plan) -> dict[str, Any]:
+    if not named_adapter(plan) and not plan.peek("lora.rank"):
+        return {}
+    bits = plan.peek("train.bits") == huggingface.QLORA_BITS or plan.peek("job") == huggingface.QLORA
+    if bits:
+        plan.said("train.bits")
+    return {
+        "ds.load_in_4bit": bits,
+        "ds.lora.rank": plan.take("lora.rank"),
+        "ds.lora.alpha": plan.take("lora.alpha"),
+        "ds.lora.dropout": plan.take("lora.dropout", 0),
+        "ds.lora.target_modules": adapted_modules(plan) or None,
+    }
+
+
+def _write_answers(plan: Plan) -> dict[str, Any]:
+    """Prompts and answers, the engine, and the models beside the actor. Raises InputError: GPUs shared otherwise."""
+    job, writing = plan.peek("job"), plan.take("rollout.gpus")
+    nodes, gpus, tp = plan.peek("nodes", 1), plan.peek("gpus"), plan.take("rollout.tp", 1)
+    training = gpus - (writing or 0)
+    each = gpus // nodes
+    machines = math.ceil(training / each)
+    if training % machines:
+        hint = f"give a multiple of the {each} GPUs of a node"
+        raise InputError(Problem(f"{_TITLE} trains on alike nodes", plan.where("rollout.gpus"), hint))
+    ahead, carried = plan.take("rollout.asynchronous", False), plan.take("rollout.partial", False)
+    if plan.peek("rollout.engine", "vllm") == "vllm":
+        plan.said("rollout.engine")
+    kept = plan.peek("train.reference")
+    if kept in (NONE, "adapters-off" if named_adapter(plan) else COPY):
+        plan.said("train.reference")
+    asleep, moved = plan.peek("rollout.sleep"), plan.peek("rollout.offload")
+    if asleep in (("none", "weights-to-host") if not writing else ("none",)):
+        plan.said("rollout.sleep")
+    if moved in ((NO_OFFLOAD, OPTIMIZER) if not writing else (NO_OFFLOAD,)):
+        plan.said("rollout.offload")
+    together = not writing or ahead
+    if not together and job == _JOBS[_RAY]:
+        hint = "let all models share the GPUs, or write answers ahead: --asynchronous"
+        what = f"{_TITLE} has critic and reward model on GPUs of their own beside an engine that has some too"
+        raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
+    rated = plan.take("train.reward_model")
+    roles = {"actor": True, "ref": kept not in (NONE, None), "critic": job == _JOBS[_RAY], "reward": _is_rated(plan)}
+    pools = {
+        f"{role}.{name}": count
+        for role, there in roles.items() if there
+        for name, count in (("num_nodes", machines), ("num_gpus_per_node", training // machines))
+    }  # fmt: skip
+    return {
+        **pools,
+        "vllm.num_engines": max((writing or training) // (tp * plan.take("rollout.pp", 1)), 1),
+        "vllm.tensor_parallel_size": tp,
+        "vllm.gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
+        "vllm.enable_sleep": asleep == "weights-to-host" and not writing,
+        "ds.enable_sleep": moved != NO_OFFLOAD and not writing,
+        "train.colocate_all": together,
+        "train.colocate_actor_ref": not together and roles["ref"],
+        "train.async_enable": ahead,
+        "train.async_queue_size": plan.take("rollout.max_staleness") if ahead else None,
+        "train.partial_rollout_enable": carried,
+        "rollout.batch_size": round(plan.take("rollout.prompts")),
+        "rollout.n_samples_per_prompt": plan.take("rollout.group", 1),
+        "rollout.max_new_tokens": plan.take("rollout.max_output_tokens"),
+        "algo.advantage.estimator": _ESTIMATORS[job],
+        "algo.kl.init_coef": _PENALTY if roles["ref"] else 0,
+        "critic.model_name_or_path": plan.take("train.critic_model"),
+        "reward.model_name_or_path": (rated or "REWARD_MODEL") if roles["reward"] else None,
+        "reward.remote_url": None if roles["reward"] else "REWARD_FUNCTION",
+        "data.prompt_dataset": "DATASET",
+    }
+
+
+def _is_rated(plan: Plan) -> bool:
+    """Whether a reward model rates answers: with a critic one does unless it is ruled out."""
+    model = plan.peek("train.reward_model")
+    return model not in (NONE, None) or (model is None and plan.peek("job") == _JOBS[_RAY])
+
+
+SAYS = (
+    "model", "job", "precision", "optimizer", "attention", "train.seq_len", "train.padding", "train.micro_batch",
+    "train.global_batch", "train.epochs", "train.checkpoint_every", "train.evaluate_every", "train.bits",
+    "train.fused_kernels", "layout.tp", "layout.cp", "layout.zero", "layout.recompute", "layout.offload", "lora.rank",
+    "lora.targets", "lora.alpha", "lora.dropout", "rollout.prompts", "rollout.group", "rollout.updates",
+    "rollout.max_output_tokens", "rollout.tp", "rollout.gpus", "rollout.gpu_memory_utilization", "rollout.sleep",
+    "rollout.offload", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial", "train.reference", "gpus",
+)  # fmt: skip
+EXPORTERS = (
+    Exporter(
+        name="openrlhf",
+        title=_TITLE,
+        ending=".sh",
+        write=_write,
+        says=SAYS,
+        added=Added("adam.lr, lr_scheduler, lr_warmup_ratio", "data.max_samples or max_epochs", "ds.lora.alpha"),
+    ),
+)
 
 
 TOOL = Tool(
     name="openrlhf",
-    title="OpenRLHF",
+    title=_TITLE,
     reads="scripts that start `openrlhf.cli.train_sft`, `train_dpo`, `train_rm`, `train_ppo_ray` and others",
     recognises=_recognises,
     read=_read,

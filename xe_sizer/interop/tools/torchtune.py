@@ -252,6 +252,10 @@ def catalogue_name(builder: str) -> str | None:
 _MODELS = ("model", "policy_model", "inference.model")
 _GROUPS = {"quantizer._component_": "quantizer", "teacher_model._component_": "teacher_model"}
 _ONE_GPU = "singledevice"
+_TRAINER = "training."
+_WORKERS = "orchestration.num_training_workers"
+_WRITES = ("grpo", "ppo")
+_OWN_ENGINE, _VLLM = huggingface.TRANSFORMERS, huggingface.VLLM
 _PREFERENCES = {
     "dpoloss": "dpo",
     "rsoloss": "dpo",
@@ -290,8 +294,15 @@ def _keys(source: Source) -> Keys:
 
 
 def _by_group(keys: Keys) -> Keys:
-    """Keys, where the component of a group that is lost as a whole goes by the name of the group."""
-    return {_GROUPS.get(name, name): written for name, written in keys.items()}
+    """Keys, where the component of a group that is lost as a whole goes by the name of the group.
+
+    The trainer of the asynchronous recipe has a group of its own for what others have outside of any.
+    """
+    of_trainer = _TRAINER if _WORKERS in keys else ""
+    return {
+        _GROUPS.get(name, name): written
+        for name, written in ((name.removeprefix(of_trainer), written) for name, written in keys.items())
+    }
 
 
 def _recognises(source: Source) -> Certainty:
@@ -315,6 +326,8 @@ def _read(draft: Draft, source: Source) -> None:
     _precision(draft)
     _hardware(draft, source, launch, recipe)
     _recompute(draft)
+    if draft.fact("job") in _WRITES:
+        _answers(draft)
     _lengths(draft)
     state_optimizer(draft, "optimizer._component_", draft.peek("optimizer._component_"))
     draft.default("attention", "sdpa")
@@ -358,8 +371,8 @@ def _job(draft: Draft, builder: Written | None, recipe: str) -> None:
         draft.state("job", "distill", teacher)
     elif kind is not None:
         draft.state("job", kind, loss)
-    elif draft.peek("grpo_samples") is not None:
-        draft.state("job", "grpo", draft.peek("grpo_samples"))
+    elif draft.peek("grpo_samples", "inference.group_size") is not None:
+        draft.state("job", "grpo", draft.peek("grpo_samples", "inference.group_size"))
     elif draft.peek("policy_model._component_") is not None:
         draft.state("job", "ppo", draft.peek("policy_model._component_"))
     elif builder is not None and draft.peek("optimizer._component_") is None:
@@ -425,6 +438,8 @@ def _hardware(draft: Draft, source: Source, launch: tuple[Command, Arguments] | 
         draft.default("layout.zero", 0, "a recipe for a single device")
     elif sharded is not None and not switch(sharded.value):
         draft.state("layout.zero", 2, sharded)
+    if draft.fact("job") == "grpo" and draft.peek(_WORKERS) is None:
+        draft.default("layout.zero", 2, "weights stay gathered, for the answers")
     draft.default("layout.zero", 3, "FSDP")
 
 
@@ -466,6 +481,90 @@ def _selective(draft: Draft, kind: Written) -> None:
         draft.state("layout.recompute", "selective", kind)
 
 
+# GRPO and PPO: who writes answers, how many, and on which GPUs.
+#
+# Rules: recipes/dev/grpo_full_finetune_distributed.py, recipes/dev/async_grpo_full_finetune_distributed.py and
+# torchtune/dev/rl, and recipes/ppo_full_finetune_single_device.py (0.7).
+
+_ANSWERS: Mapping[str, huggingface.Stated] = {
+    "group": (("grpo_samples", "inference.group_size"), positive, 1),
+    "max_output_tokens": (("max_generated_tokens", "inference.max_generated_tokens"), positive, None),
+    "updates": (("ppo_epochs",), positive, 1),
+}
+
+
+def _answers(draft: Draft) -> None:
+    """What an iteration writes and learns from; a reference stands beside the policy in all recipes."""
+    huggingface.state_rollout(draft, _ANSWERS)
+    steps = draft.take("num_steps", "orchestration.num_steps")
+    count = draft.value(steps, positive)
+    draft.default("train.reference", huggingface.COPY)
+    if draft.peek(_WORKERS) is not None:
+        _apart(draft, count, steps)
+        return
+    draft.default("rollout.engine", _OWN_ENGINE, "the model that is trained writes")
+    draft.state("train.steps", count, steps)
+    if draft.fact("job") == "grpo":
+        _in_turn(draft)
+    else:
+        batch = draft.peek("batch_size")
+        draft.state("rollout.prompts", draft.value(batch, positive), batch)
+
+
+def _in_turn(draft: Draft) -> None:
+    """Every rank answers `batch_size` prompts and learns from all of its answers in one pass."""
+    batch, group = draft.take("batch_size"), draft.fact("rollout.group")
+    prompts = draft.value(batch, positive)
+    if not isinstance(prompts, int) or not isinstance(group, int):
+        return
+    draft.state("train.micro_batch", prompts * group, batch, f"{prompts} x {group} answers in one pass")
+    draft.default("train.grad_accum", 1)
+    at_once = draft.take("forward_batch_size")
+    passed = draft.value(at_once, positive)
+    if isinstance(passed, int):
+        draft.state("rollout.max_sequences", passed * group, at_once, f"{passed} x {group} answers at once")
+
+    def settle(known: Draft) -> None:
+        ranks = known.fact("gpus")
+        if isinstance(ranks, int):
+            note = f"{prompts} of each of {ranks} GPUs"
+            known.derive("rollout.prompts", prompts * ranks, ["train.micro_batch", "gpus"], note)
+
+    draft.following.append(settle)
+
+
+def _apart(draft: Draft, steps: object, written: Written | None) -> None:
+    """Workers of vLLM and of the trainer have GPUs of their own, and weights go over after some optimizer steps."""
+    workers, tp = draft.take("orchestration.num_inference_workers"), draft.take("inference.tensor_parallel_dim")
+    trainers, rating = draft.take(_WORKERS), draft.peek("orchestration.num_postprocessing_workers")
+    batch, apart = draft.take("batch_size"), draft.take("steps_before_weight_sync")
+    counts = [draft.value(each, positive) for each in (workers, trainers, batch)]
+    size, between = draft.value(tp, positive) or 1, draft.value(apart, positive) or 1
+    draft.state("rollout.engine", _VLLM, draft.take("inference.engine") or workers)
+    draft.state("rollout.tp", size, tp)
+    draft.state("rollout.asynchronous", True, workers)
+    draft.default("rollout.max_staleness", 1)
+    draft.state("train.micro_batch", counts[2], batch, "of a pass of each trainer")
+    draft.default("train.grad_accum", 1)
+    draft.default("precision", "bf16", "the recipe's")
+    draft.default("train.weights_dtype", "bf16", "the recipe's")
+    if rating is not None:
+        why = "gives the reference GPUs of its own, which is taken to share those that train"
+        draft.lose("orchestration.num_postprocessing_workers", why)
+    group = draft.fact("rollout.group")
+    if not all(isinstance(each, int) for each in (*counts, size, between, group)):
+        return
+    writing, training, each = (int(str(count)) for count in counts)
+    draft.state("gpus", training, trainers)
+    huggingface.state_pools(draft, writing * int(str(size)), workers)
+    answers = int(str(between)) * each * training
+    note = f"{between} steps of {training} x {each} answers between transfers of weights"
+    draft.state("rollout.prompts", max(answers // int(str(group)), 1), apart or batch, note)
+    if isinstance(steps, int):
+        note = f"{steps} optimizer steps, {between} of each iteration" if between != 1 else ""
+        draft.state("train.steps", max(steps // int(str(between)), 1), written, note)
+
+
 def _lengths(draft: Draft) -> None:
     """Padding, steps, and where answers are generated the length and micro-batch of prompt and answer."""
     packed = draft.take("dataset.packed")
@@ -477,7 +576,8 @@ def _lengths(draft: Draft) -> None:
     if isinstance(steps, int):
         count = passes if isinstance(passes, int) else 1
         draft.state("train.steps", steps * count, each, f"{steps} in each of {count} epochs" if count > 1 else "")
-    prompt, answer = draft.peek("tokenizer.max_seq_len"), draft.peek("max_generated_tokens")
+    prompt = draft.peek("tokenizer.max_seq_len")
+    answer = draft.peek("max_generated_tokens", "inference.max_generated_tokens")
     lengths = draft.value(prompt, positive), draft.value(answer, positive)
     if isinstance(lengths[0], int) and isinstance(lengths[1], int):
         draft.state("train.seq_len", lengths[0] + lengths[1], answer, "prompt and answer")

@@ -177,10 +177,11 @@ def _read(draft: Draft, source: Source) -> None:
     _length(draft, trainer)
     if trainer == GRPO:
         state_group_answers(draft, beta=_RLOO_BETA if _is_rloo(draft, source) else 0.0)
+        state_models(draft, {"train.reward_model": ("reward_model_name_or_path",)})
     elif trainer == PPO:
         state_scored_answers(draft)
         state_models(draft, _SCORES)
-    _padding(draft)
+    _padding(draft, trainer)
     _loss(draft, trainer)
     offloaded = draft.on("activation_offloading")
     if offloaded is not None:
@@ -307,20 +308,25 @@ def _length(draft: Draft, trainer: str) -> None:
         most = draft.value(prompt, positive), draft.value(answer, positive) if answer else _COMPLETION
         if prompt is not None and isinstance(most[0], int) and isinstance(most[1], int):
             draft.state("train.seq_len", most[0] + most[1], prompt, "prompt and answer")
+    context = draft.take("vllm_max_model_length") if trainer == GRPO else None
     if found is not None:
         draft.state("train.seq_len", draft.value(found, positive), found)
+    elif context is not None:
+        draft.state("train.seq_len", draft.value(context, positive), context, "prompt and answer")
     elif trainer not in _GENERATES and "max_length" not in draft.keys:
         draft.default("train.seq_len", _MAX_LENGTH)
 
 
-def _padding(draft: Draft) -> None:
+def _padding(draft: Draft, trainer: str) -> None:
+    """How samples are padded; generated answers as the stack has it, to the longest of those of a process."""
     packed, flat = draft.on("packing"), draft.on("padding_free")
     if packed is not None:
         draft.drop("train.padding")
         draft.state("train.padding", "packed", packed)
     elif flat is not None:
         draft.state("train.padding", "none", flat)
-    draft.default("train.padding", "longest-in-micro-batch")
+    if trainer not in (GRPO, PPO):
+        draft.default("train.padding", "longest-in-micro-batch")
 
 
 def _loss(draft: Draft, trainer: str) -> None:
