@@ -200,3 +200,14 @@ def test_answers_that_a_critic_scores(tmp_path: Path) -> None:
     assert (said["job"], said["rollout.group"], said["rollout.prompts"]) == ("ppo", 1, 4 * 2 * 8)
     assert (said["rollout.updates"], said["rollout.max_output_tokens"]) == (2, 256)
     assert (said["train.critic_model"], said["train.reward_model"]) == ("Qwen/Qwen2.5-1.5B",) * 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "chunked"),
+    [("rpo_alpha: 1.0\n", True), ("num_generations: 8\n", True), ("center_rewards_coefficient: 0.1\n", False)],
+)
+def test_ligers_losses_come_in_chunks(tmp_path: Path, lines: str, chunked: bool) -> None:
+    kernels = facts(read(tmp_path, MODEL + lines + "use_liger_kernel: true\n"))["train.fused_kernels"]
+    assert isinstance(kernels, tuple)
+    assert "norm" in kernels
+    assert ("linear-log-probabilities" in kernels) == chunked

@@ -147,15 +147,8 @@ def test_without_answers_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_share_that_waits_for_the_longest() -> None:
-    sides = {
-        "prompts_s": 1.0,
-        "full_s": 2.0,
-        "tail_s": 5.0,
-        "tools_s": 0.0,
-        "running": 9.0,
-        "started": 9.0,
-        "even_s": 6.0,
-    }
+    sides = {"prompts_s": 1.0, "full_s": 2.0, "tail_s": 4.5, "reread_s": 0.2, "tools_s": 0.3, "even_s": 6.0}
+    sides |= {"running": 9.0, "started": 9.0}
     one = Writing(**{name: np.array([size]) for name, size in sides.items()})
     assert one.total_s.tolist() == [8]
     assert one.waiting_share.tolist() == [0.25]

@@ -48,6 +48,9 @@ class Loss(NamedTuple):
     answers_bytes : the same where answers come one by one, and mismatched ones pass as well [bytes]
     divided_bytes : alive together where the logits were divided where they stand, if that is more [bytes]
     caps : computes the tanh of capped logits itself, and keeps no result of it
+    sequences, tokens : of a chunk, where logits are made, compared and turned into gradients chunk by chunk, the head's
+        product among them; its bytes are per logit of a chunk, and the gradient of the head's weight is summed beside
+        [-]; 0: all at once
     narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
     """
 
@@ -66,6 +69,28 @@ class Loss(NamedTuple):
     divided_bytes: float = 0.0
     waiting_bytes: float = 0.0
     caps: bool = False
+    sequences: int = 0
+    tokens: int = 0
+
+    def chunks(self, sequences: ArrayLike, tokens: ArrayLike) -> Array:
+        """Chunks of a micro-batch, shape that sequences and tokens broadcast to [-].
+
+            chunks = max(floor(sequences / of a chunk), 1)    or ceil(tokens / of a chunk);    1 all at once
+
+        Parameters
+        ----------
+        sequences, tokens : of a micro-batch on a rank [-]
+
+        Returns
+        -------
+        ndarray of float, shape that sequences and tokens broadcast to [-]
+
+        Source: Liger-Kernel chunked_loss/fused_linear_preference.py (CHUNK_SIZE pairs), fused_linear_distillation.py.
+        """
+        count, size = np.broadcast_arrays(as_array(sequences), as_array(tokens))
+        if self.tokens:
+            return np.asarray(np.maximum(np.ceil(size / self.tokens), 1.0))
+        return np.asarray(np.maximum(np.floor(count / self.sequences), 1.0)) if self.sequences else np.ones(count.shape)
 
     def of_narrow(self, narrow: bool) -> Loss:
         """The kernel that runs in its place.
@@ -111,6 +136,8 @@ class Loss(NamedTuple):
         Source: TRL's ORPOTrainer, whose chosen logits are copied (read 4, write 4), and log-softmaxed (8) beside the
         log-probabilities; the backward is that of the kernel `eager` and an addition (12); traced.
         """
+        if self.sequences:  # the log-softmax of a chunk serves both
+            return self
         return self._replace(
             forward_bytes=self.forward_bytes + 8.0,
             backward_bytes=self.backward_bytes + 17.0,
@@ -131,7 +158,8 @@ class Loss(NamedTuple):
 
         Source: TRL's KTOTrainer.forward (index_select of completion_logits); traced.
         """
-        return self._replace(frozen_bytes=self.answers_bytes, waiting_bytes=0.0)
+        alone = min(self.sequences, 1)
+        return self._replace(frozen_bytes=self.answers_bytes, waiting_bytes=0.0, sequences=alone)
 
     def of_policy(self) -> Loss:
         """The kernel of a policy's step, whose logits are divided by the temperature where they stand.
@@ -143,8 +171,11 @@ class Loss(NamedTuple):
         Loss, bytes per logit [bytes]
 
         Source: TRL's GRPOTrainer (logits.div_): autograd copies the gradient of a tensor of which a slice was written
-        in place; traced.
+        in place; traced. Of chunks, one answer each; passes without a backward make all logits (TRL's
+        _get_per_token_logps_and_entropies).
         """
+        if self.sequences:
+            return self._replace(sequences=1, frozen_bytes=LOG_PROBABILITIES["selected-16-bit"].frozen_bytes)
         return self._replace(live_bytes=max(self.live_bytes, self.divided_bytes))
 
     def on(self, width: float) -> Loss:
@@ -256,6 +287,10 @@ _LOG_PROBABILITIES = (
     # Of a float32 copy, which stays beside its gradient (the same kernel in OpenRLHF models/utils.py,
     # log_probs_from_logits; models/actor.py widens the logits).
     Loss("flash-32-bit", 10.0, 14.0, 2.0, 2.0, kept_bytes=4.0, live_bytes=8.0),
+    # A pair after the other, forward and backward at once, compiled: 16-bit logits (of the reference too, which are
+    # gone before the last), the float32 gradient of what was picked, and the 16-bit one of the logits (Liger-Kernel's
+    # chunked_loss; buffers of the code that torch.compile of PyTorch 2.13 writes).
+    Loss("chunked", 18.0, 0.0, 8.0, 0.0, kept_bytes=0.0, live_bytes=8.0, sequences=2),
 )
 LOG_PROBABILITIES: Mapping[str, Loss] = {loss.name: loss for loss in _LOG_PROBABILITIES}
 """Ways to the log-probabilities of labels, for jobs that compare answers."""
@@ -266,6 +301,9 @@ _DIVERGENCES = (
     # The forward divergence beside the cross-entropy: the teacher's softmax, the student's log-softmax, their product,
     # a mask; float32 (torchtune's ForwardKLLoss, ModelOpt's LogitsKLLoss).
     Loss("forward-kl", 66.0, 70.0, 16.0, 16.0, kept_bytes=13.0, live_bytes=25.0),
+    # The first, 1,024 tokens after the other, compiled: both 16-bit logits, the float32 stack of both and what comes of
+    # it (Liger-Kernel's LigerFusedLinearJSDLoss; as of `chunked`).
+    Loss("chunked-jensen-shannon", 36.0, 0.0, 10.0, 0.0, kept_bytes=0.0, live_bytes=16.0, tokens=1024),
 )
 DIVERGENCES: Mapping[str, Loss] = {loss.name: loss for loss in _DIVERGENCES}
 """Ways to compare all logits with a teacher's; what the teacher's take is among their bytes."""

@@ -159,17 +159,58 @@ def loss_operator(inputs: GraphInputs, logits: Array) -> MemoryBound:
     Source: each kernel of `graph.operators.LOSSES` names its own.
     """
     kernel = inputs.kernels.loss
+    sums = 3.0 * chunked_gradient_bytes(inputs) * chunks_of_loss(inputs)  # read twice and written
     return MemoryBound(
         name="loss",
         module="head",
         layers=1.0,
         saved_bytes=np.zeros_like(logits),
-        forward_bytes=kernel.forward_bytes * logits,
+        forward_bytes=kernel.forward_bytes * logits + sums,
         backward_bytes=kernel.backward_bytes * logits,
-        forward_launches=kernel.forward_launches,
+        forward_launches=kernel.forward_launches * chunks_of_loss(inputs),
         backward_launches=kernel.backward_launches,
         temporary_bytes=inputs.zeros,
     )
+
+
+def chunks_of_loss(inputs: GraphInputs) -> Array:
+    """Chunks in which the loss of a micro-batch is computed [-].
+
+        chunks = `Loss.chunks` of its sequences and tokens
+
+    Parameters
+    ----------
+    inputs : the kernel of the loss, and the batch of shape (rank shape,)
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]
+
+    Source: as of `Loss.chunks`.
+    """
+    rank = inputs.scored.rank
+    return np.asarray(inputs.kernels.loss.chunks(rank.batch, rank.tokens) * rank.ones)
+
+
+def chunked_gradient_bytes(inputs: GraphInputs) -> float | Array:
+    """Gradient of the head's weight that a loss in chunks sums up [bytes]; 0 of others.
+
+        bytes = hidden V / tp x element        whether the weight learns or not
+
+    Parameters
+    ----------
+    inputs : model, kernel of the loss, and the ranks of shape (rank shape,)
+
+    Returns
+    -------
+    float or ndarray of float, shape (rank shape,) [bytes]
+
+    Source: Liger-Kernel chunked_loss/fused_linear_preference.py (grad_weight).
+    """
+    loss, rank = inputs.kernels.loss, inputs.scored.rank
+    if not (loss.sequences or loss.tokens):
+        return 0.0
+    return np.asarray(inputs.model.hidden * inputs.model.vocab * inputs.element_bytes / as_array(rank.tp) * rank.ones)
 
 
 def pooled_logits(inputs: GraphInputs) -> Array:

@@ -165,6 +165,7 @@ class Asked(Immutable):
 
     prompts, group : prompts, and answers to each [-]
     inputs : tokens of a prompt; answers : lengths of the answers
+    reread : what carried answers have is read again under new weights
     environment : that answers wait for between their turns; None: they are written in one
     carried : long answers are interrupted and go on in the next iteration
     ahead : batches of prompts whose answers may be in the making at once, where answers are carried [-]
@@ -177,6 +178,7 @@ class Asked(Immutable):
     carried: bool = False
     ahead: int = 1
     environment: Environment | None = None
+    reread: bool = False
 
     @property
     def count(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from xe_sizer.reinforcement.resolved import ABORT, DRAIN, GO_ON
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
@@ -118,6 +119,22 @@ def pools_agree(asked: AskedIterations) -> Found:
         yield "rollout.gpus", message, "'gpus' counts those of both; give fewer that only generate"
 
 
+def updates_agree(asked: AskedIterations) -> Found:
+    """Ways to bring new weights that contradict each other."""
+    rollout = asked.rollout
+    if rollout.update is not None and rollout.partial is not None and rollout.partial != (rollout.update != DRAIN):
+        message = f"'update: {rollout.update}' contradicts 'partial: {str(rollout.partial).lower()}'"
+        yield (
+            "rollout.update",
+            message,
+            f"responses that are not waited for are '{ABORT}' or '{GO_ON}'; remove one of them",
+        )
+    if rollout.transport is not None and rollout.colocated is not False and rollout.gpus is None:
+        hint = f"{asked.setting('rollout.colocated', False)} generates on other GPUs"
+        if not rollout.asynchronous:
+            yield "rollout.transport", "'transport' is of GPUs that only generate", hint
+
+
 def stack_shares_so(asked: AskedIterations) -> Found:
     """Ways to share the GPUs that the stack does not have."""
     rollout, stack = asked.rollout, asked.stack
@@ -196,6 +213,7 @@ RULES: tuple[Rule, ...] = (
     workers_verify,
     sequences_hold_answers,
     pools_agree,
+    updates_agree,
     stack_shares_so,
     pools_are_possible,
     critic_shares_its_gpus,

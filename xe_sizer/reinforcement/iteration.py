@@ -27,7 +27,7 @@ from xe_sizer.reinforcement.memory import (
 from xe_sizer.serving.memory import rank_weight_bytes
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.step_time import forward_pass_s, timeline_of
-from xe_sizer.units import MILLI
+from xe_sizer.units import GIGA, MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,6 +108,19 @@ def broadcast_s(job: Job, layouts: Layouts, replicas_gpus: ArrayLike) -> Array:
     inside = together <= job.network.node_ranks
     per_node = np.where(inside, 2, ONE)
     return np.asarray(collective_time_s(POINT_TO_POINT, whole_bytes(job), 2, per_node, job.network))
+
+
+DISK_BYTES_PER_S = 2.0 * GIGA  # assumed, where nobody says: of a file system that all nodes share
+
+
+def stored_s(job: Job) -> float:
+    """Time of the weights through the file system: written once, read by all replicas at once [s].
+
+        t = 2 bytes / rate of storage
+
+    Source: definition; update_weights_from_disk of SGLang, AReaL's weight_update_mode disk, prime-rl's filesystem.
+    """
+    return 2.0 * whole_bytes(job) / (job.pauses.write_bytes_per_s or DISK_BYTES_PER_S)
 
 
 def loading_s(job: ServingJob, placements: ReplicaLayouts) -> Array:
@@ -336,6 +349,7 @@ class Iteration(Immutable):
             "rollout: prompts": float(writing.prompts_s[0]),
             "rollout: answers": float(writing.full_s[0]),
             "rollout: last answers": float(writing.tail_s[0]),
+            "rollout: contexts read again": float(writing.reread_s[0]),
             "rollout: tools": float(writing.tools_s[0]),
         }
         if not self.resolved.settings.answers.mean:
@@ -412,6 +426,8 @@ class Iteration(Immutable):
         if self.colocated:
             woken_s = float(waking_s(rollout.job, rollout.placement, self.resolved.settings.sleep)[0])
             return max(gathered_s, hand_over_s(job)) + loaded_s + woken_s
+        if self.resolved.settings.from_disk:
+            return gathered_s + stored_s(job) + loaded_s
         sent_s = gathered_s + float(broadcast_s(job, self.layouts, rollout.gpus)[0])
         return max(sent_s, hand_over_s(job)) + loaded_s
 

@@ -42,6 +42,9 @@ DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 256.0, 1024.0
 DEFAULT_SPREAD = 0.6  # assumed: standard deviation over mean of answers that reason
 CUT_AT = 4.0  # assumed: times the mean at which answers are cut where nobody says
 WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
+DISK = "disk"
+DRAIN, ABORT, GO_ON = "drain", "abort", "in-flight"
+"""What answers under way do when new weights come: they end first, begin their cache again, or go on."""
 POOLS = ("critic", "reward", "reference")
 """Sections of a scenario that put a model beside the actor on GPUs of its own."""
 OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
@@ -67,6 +70,7 @@ class Settings(Immutable):
     log_prob_micro_batch : answers of one pass of a GPU that computes log-probabilities; None: the micro-batch [-]
     logged : file of the lengths of answers; None: they are log-normal
     verifier_s, workers : CPU seconds of an answer, and answers rated at once; None: as many per GPU as are usual
+    from_disk : weights come to other GPUs through the file system
     reward_streams : a reward model on GPUs of its own rates answers while others are still written
     """
 
@@ -87,6 +91,7 @@ class Settings(Immutable):
     max_output_tokens: float
     logged: str | None
     reward_streams: bool
+    from_disk: bool
     defaults: RolloutDefaults
 
     @property
@@ -134,7 +139,7 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
     inputs, answers, most = _lengths(provenance)
     if defaults.max_sequences is not None or rollout.max_sequences is not None:
         resolve_default("max_sequences", defaults.max_sequences, "stack")
-    over = resolve_default("oversampling", 1.0)
+    over, reread = resolve_default("oversampling", 1.0), False
     apart = rollout.gpus is not None or bool(rollout.asynchronous)
     colocated = rollout.colocated
     if colocated is None and apart:
@@ -142,11 +147,25 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
     if colocated is not False and defaults.gpu_memory_utilization is not None:
         resolve_default("gpu_memory_utilization", defaults.gpu_memory_utilization, "stack")
     stale = resolve_default("max_staleness", 1) if rollout.asynchronous else 0
-    carried = resolve_default("partial", defaults.in_flight, "stack") if rollout.asynchronous else bool(rollout.partial)
+    carried = rollout.partial
+    if rollout.update is not None and carried is None:
+        carried = rollout.update != DRAIN
+    if carried is None and rollout.asynchronous:
+        carried = resolve_default("partial", defaults.in_flight, "stack")
+    if carried:
+        usual = GO_ON if defaults.keeps_cache and colocated is False else ABORT
+        reread = resolve_default("update", usual, "stack") == ABORT
     provenance.keep(("rollout", "environment", *POOLS))
     return Settings(
         asked=Asked(
-            prompts * over, int(group), float(inputs), answers, carried, max(int(stale), 1), _environment(provenance)
+            prompts * over,
+            int(group),
+            float(inputs),
+            answers,
+            bool(carried),
+            max(int(stale), 1),
+            _environment(provenance),
+            bool(carried) and reread,
         ),
         kept=1.0 / over,
         updates=int(resolve_default("updates", 1)),
@@ -163,6 +182,7 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
         log_prob_micro_batch=rollout.log_prob_micro_batch,
         max_output_tokens=most,
         logged=rollout.lengths,
+        from_disk=rollout.transport == DISK,
         reward_streams=_streams(provenance, defaults),
         defaults=defaults,
     )

@@ -45,6 +45,7 @@ class Writing(Immutable):
     """Seconds of writing all answers, arrays of shape (placements,) [s].
 
     prompts_s : reading the prompts; full_s : while every place is taken; tail_s : until the last answer ends
+    reread_s : reading again what answers have that go on under new weights
     tools_s : beyond these, in which answers wait for their tools and nothing else is written
     running : answers that a replica writes at once while every place is taken [-]
     started : of a replica at that time, with those that wait for their tools [-]
@@ -54,6 +55,7 @@ class Writing(Immutable):
     prompts_s: Array
     full_s: Array
     tail_s: Array
+    reread_s: Array
     tools_s: Array
     running: Array
     started: Array
@@ -61,7 +63,7 @@ class Writing(Immutable):
 
     @property
     def total_s(self) -> Array:
-        return np.asarray(self.prompts_s + self.full_s + self.tail_s + self.tools_s)
+        return np.asarray(self.prompts_s + self.full_s + self.tail_s + self.reread_s + self.tools_s)
 
     def __getitem__(self, index: slice) -> Writing:
         return Writing(*(getattr(self, field)[index] for field in self.__struct_fields__))
@@ -180,6 +182,10 @@ def written_continuously(
         past = asked.inputs + (lengths.mean + asked.added) / 2.0
         told, pieces = prefill_time(job, placements, each * calls, past + new, past)
         prompts_s = prompts_s + told.total_s * pieces
+    reread_s = np.zeros(len(placements))
+    if asked.reread:  # once an iteration, of all that are under way: a prompt and what they have of their answer
+        again, pieces = prefill_time(job, placements, started, asked.read + lengths.mean_remaining)
+        reread_s = again.total_s * pieces
     even_s = prompts_s + each * lengths.mean / full * even_step_s
     full_s = steps * full_step_s
     tools_s = _waited_s(asked, replicas, first, started, prompts_s, full_s, tail_s)
@@ -190,6 +196,7 @@ def written_continuously(
         prompts_s=prompts_s,
         full_s=full_s,
         tail_s=tail_s,
+        reread_s=reread_s,
         tools_s=tools_s,
         running=running,
         started=started,
@@ -281,6 +288,7 @@ def written_in_batches(
         prompts_s=prompts_s,
         full_s=mean_s,
         tail_s=waves * np.maximum(steps - lengths.mean, 0.0) * one,
+        reread_s=np.zeros(len(placements)),
         tools_s=waves * waited_s,
         running=batch,
         started=batch,

@@ -19,6 +19,7 @@ from xe_sizer.reinforcement.iteration import (
     reward_pass,
 )
 from xe_sizer.reinforcement.memory import around_bytes
+from xe_sizer.reinforcement.resolved import ABORT, DRAIN, GO_ON
 from xe_sizer.result.common import Factor, Gpus, MemoryComponent, Reason, Source, TimeComponent
 from xe_sizer.result.training import Iteration as IterationResult
 from xe_sizer.result.training import Phase, Tools
@@ -177,6 +178,10 @@ FORMULAS = {
         "as in a service; renewal theory",
     ),
     "rollout: last answers": ("integral of t(answers that still run) until the longest ends", "order statistics"),
+    "rollout: contexts read again": (
+        "prefill of prompts and of what responses have that go on under new weights",
+        "the stack's update of weights",
+    ),
     "rollout: tools": (
         "wait of the last answers for their environments, or calls / environments at once, beyond writing",
         "bounds of closed queueing networks",
@@ -386,6 +391,13 @@ def _iteration(sized: ReinforcementEstimate) -> IterationResult:
         max_staleness=settings.staleness,
         gpu_memory_utilization=rollout.share,
         sleep=settings.sleep if one.colocated else "",
+        update=""
+        if not (asked.carried or one.asynchronous)
+        else DRAIN
+        if not asked.carried
+        else ABORT
+        if asked.reread
+        else GO_ON,
         tools=None if asked.environment is None else _tools(asked.environment, one),
     )
 

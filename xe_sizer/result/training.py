@@ -247,6 +247,7 @@ class Iteration(Struct, frozen=True):
     answers_at_once : that a replica writes while it is full
     waiting_share : of the rollout lost as the longest answers end last
     idle_share : of the GPU time of an iteration in which GPUs wait, for the longest answers or for the other pool
+    update : what answers under way do when new weights come: `drain`, `abort` or `in-flight`; empty where none are
     tools : that answers wait for; None where they are written in one turn
     """
 
@@ -272,6 +273,7 @@ class Iteration(Struct, frozen=True):
     max_staleness: int = 0
     gpu_memory_utilization: float = 0.0
     sleep: str = ""
+    update: str = ""
     tools: Tools | None = None
 
 

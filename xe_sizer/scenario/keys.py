@@ -205,6 +205,8 @@ class RolloutKeys(TypedDict, total=False):
     asynchronous: bool | None
     max_staleness: int | None
     partial: bool | None
+    update: str | None
+    transport: str | None
     verifier_s: float | None
     verifier_workers: int | None
 

@@ -501,6 +501,10 @@ class ServeSection(Section, frozen=True):
 
 Oversampling = Annotated[float, Meta(ge=1, le=100)]
 Sleep = Annotated[str, named(sleep_names)]
+WeightUpdate = Annotated[
+    Literal["drain", "abort", "in-flight"],
+    or_else(inflight="in-flight", wait="drain", interrupt="abort", abortandresume="abort", stop="drain"),
+]
 
 
 class RolloutSection(Section, frozen=True):
@@ -585,6 +589,17 @@ class RolloutSection(Section, frozen=True):
     ] = None
     partial: Annotated[
         bool | None, about("Long responses are interrupted and go on in the next iteration", option="rollout-partial")
+    ] = None
+    update: Annotated[
+        WeightUpdate | None,
+        about(
+            "What responses under way do when new weights come: end first, begin their cache again, or go on",
+            option="rollout-update",
+        ),
+    ] = None
+    transport: Annotated[
+        Literal["broadcast", "disk"] | None,
+        about("How weights come to GPUs that only generate; default: broadcast", option="rollout-transport"),
     ] = None
     verifier_s: Annotated[
         NotNegative | None, about("CPU seconds that rating one response takes", option="verifier-seconds")

@@ -73,6 +73,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tensor_ms : to hand one tensor of the weights on to the engine, beside its bytes
     pools : models beside the actor that can have GPUs of their own
     reward_streams : a reward model on GPUs of its own rates each answer as it ends, beside those that are still written
+    keeps_cache : answers that go on under new weights keep the cache of their keys and values; else it is read again
     """
 
     engine: str
@@ -97,6 +98,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tensor_ms: Duration
     pools: tuple[Literal["critic", "reward", "reference"], ...]
     reward_streams: bool
+    keeps_cache: bool
 
 
 # The other sections: kernels, states, host, overlap, memory, defaults and what it supports.

@@ -21,6 +21,8 @@ from xe_sizer.graph.operators import Attention, Matmul, MemoryBound, Scan, as_ar
 from xe_sizer.graph.transformer import (
     BETWEEN_THE_HALVES,
     RELATIVE_POSITIONS,
+    chunked_gradient_bytes,
+    chunks_of_loss,
     cross_bias_bytes,
     logits_per_rank,
     relative_bias_bytes,
@@ -547,6 +549,7 @@ def activations(
     loss = inputs.kernels.loss
     # Beside an adapter the head's product, the adapter's and their sum are there together.
     summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
+    chunked = broadcast(chunked_gradient_bytes(inputs) * inputs.scored.rank.ones)
     capped = inputs.element_bytes * float("logits" in model.soft_caps and not loss.caps)  # the tanh keeps its result
     return Activations(
         kept=np.asarray(sum(half.layers * half.kept for half in halves)) / model.layers,
@@ -566,8 +569,10 @@ def activations(
         - _run_again(shapes, layouts)
         + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, broadcast(_before_learning(kinds[0][1], inputs))),
-        loss_kept=logits * (loss.kept_bytes + capped) * (1.0 + model.trained_mtp_layers),
-        loss_live=logits * np.maximum(loss.live_bytes + capped, summed) + broadcast(_ungathered_bytes(inputs)),
+        loss_kept=(logits * (loss.kept_bytes + capped) + chunked) * (1.0 + model.trained_mtp_layers),
+        loss_live=logits / broadcast(chunks_of_loss(inputs)) * np.maximum(loss.live_bytes + capped, summed)
+        + broadcast(_ungathered_bytes(inputs))
+        + 2.0 * chunked,
     )
 
 

@@ -329,11 +329,22 @@ def _padding(draft: Draft, trainer: str) -> None:
         draft.default("train.padding", "longest-in-micro-batch")
 
 
+LINEAR_LOG_PROBABILITIES = "linear-log-probabilities"
+_LIGER_LOSSES = (DPO, KTO, GRPO, DISTILL)
+"""Trainers that compute their loss in chunks where Liger's kernels are on (trl/trainer/dpo_trainer.py and its kin)."""
+
+
 def _loss(draft: Draft, trainer: str) -> None:
     """The loss without the logits of all tokens: Liger's, or that of TRL in chunks of tokens."""
     liger = draft.on("use_liger_loss")
     if liger is not None:
         draft.state("loss", "fused", liger)
+    liger = liger or draft.peek("use_liger_kernel")
+    if trainer in _LIGER_LOSSES and liger is not None and is_on(liger.value):
+        known = draft.fact("train.fused_kernels")
+        others = known if isinstance(known, tuple) else ()
+        draft.drop("train.fused_kernels")
+        draft.state("train.fused_kernels", (*others, LINEAR_LOG_PROBABILITIES), liger)
     chosen = draft.peek("loss_type")
     if trainer != SFT:
         return

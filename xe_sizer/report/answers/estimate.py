@@ -138,6 +138,11 @@ BOTH = "trainer and rollout"  # name of a pool that does both in turn
 LITTLE = 0.01  # share of an iteration under which the first screen does not name a phase
 WAIT_NOTE = "wait: share of an iteration spent waiting for the other GPUs"
 DOES = {"trainer": "train", "rollout": "generate", BOTH: "generate and train", "critic": "train the critic"}
+UPDATES = {
+    "drain": "which end before new weights come",
+    "abort": "interrupted by new weights and read again",
+    "in-flight": "going on under new weights",
+}
 WAITS = 0.05  # share of GPU time that is worth a word of the first screen
 
 
@@ -188,6 +193,7 @@ def _rollout(one: Iteration, pools: tuple[Pool, ...]) -> str:
     engine = f"{clean(writer.engine)} in {plural(writer.replicas, 'replica')} of {_sizes(writer)}"
     where = "colocated with training" if one.colocated else f"on {plural(writer.gpus, 'GPU')} of its own"
     late = f", responses up to {plural(one.max_staleness, 'iteration')} old" if one.asynchronous else ""
+    late += f", {UPDATES[one.update]}" if one.update in UPDATES else ""
     waiting = f"; GPUs wait {percent(one.idle_share)} of the time" if one.idle_share >= WAITS else ""
     return f"{engine}, {where}{late}; {number(one.output_tokens_per_s)} tokens/s{waiting}"
 

@@ -1,0 +1,54 @@
+"""Losses that make the logits of a chunk, compare them and let go of them before the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cases import REGISTRY
+
+from xe_sizer.graph.operators import DIVERGENCES, LOG_PROBABILITIES
+from xe_sizer.scenario.read import read_scenario
+from xe_sizer.training.memory import memory_ledger
+from xe_sizer.training.resolve import resolve
+from xe_sizer.training.search_space import legal_layouts
+
+VOCABULARY, HIDDEN, LENGTH = 128_256, 4096, 1024
+
+
+def logits_bytes(job: str, micro_batch: int, **flags: Any) -> float:
+    """Logits and loss at their worst moment, of Llama 3.1 8B on one rank."""
+    asked = {
+        "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "gpus": 8, "job": job, "stack": "hf-bf16", "train.steps": 1,
+        "train.seq_len": LENGTH, "data.mean_tokens": LENGTH, "data.max_tokens": LENGTH, "layout.recompute": "full",
+        "train.micro_batch": micro_batch, "train.global_batch": 8 * micro_batch, "layout.tp": 1, "layout.zero": 3,
+        "train.fused_kernels": ["linear-log-probabilities"], **flags,
+    }  # fmt: skip
+    found = resolve(read_scenario(None, asked, {}), REGISTRY)
+    layouts = legal_layouts(found.rules, (8,))[:1]
+    return float(memory_ledger(found.job, layouts).components["logits and loss"].max())
+
+
+GRADIENTS = 2 * HIDDEN * VOCABULARY * 2  # of the head's weight: that of a chunk, and the sum
+
+
+@pytest.mark.parametrize(("job", "sequences"), [("dpo", 2), ("simpo", 2), ("orpo", 2), ("kto", 1)])
+@pytest.mark.parametrize("micro_batch", [1, 4])
+def test_a_chunk_is_a_pair_or_an_answer(job: str, sequences: int, micro_batch: int) -> None:
+    expected = 8 * sequences * LENGTH * VOCABULARY + GRADIENTS
+    assert logits_bytes(job, micro_batch) == pytest.approx(expected, rel=1e-6)
+
+
+def test_divergences_go_by_tokens() -> None:
+    """1,024 tokens at a time: of four sequences a quarter."""
+    found = logits_bytes("distill", 4, **{"train.teacher_model": "llama-3.1-8b"})
+    assert found == pytest.approx(16 * 1024 * VOCABULARY + GRADIENTS, rel=1e-6)
+
+
+def test_chunks_of_a_micro_batch() -> None:
+    pairs, tokens = LOG_PROBABILITIES["chunked"], DIVERGENCES["chunked-jensen-shannon"]
+    assert pairs.chunks([2, 8, 1], 0).tolist() == [1, 4, 1]
+    assert pairs.of_policy().chunks(8, 0) == 8
+    assert tokens.chunks(1, [1024, 1025, 10]).tolist() == [1, 2, 1]
+    assert LOG_PROBABILITIES["selected"].chunks(8, 8192) == 1
+    assert pairs.with_likelihood() is pairs
