@@ -211,3 +211,39 @@ def test_ligers_losses_come_in_chunks(tmp_path: Path, lines: str, chunked: bool)
     assert isinstance(kernels, tuple)
     assert "norm" in kernels
     assert ("linear-log-probabilities" in kernels) == chunked
+
+
+TWO_TRAININGS = """\
+from transformers import AutoModelForCausalLM
+from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-7B")
+args = SFTConfig(per_device_train_batch_size=4, max_length=2048, max_steps=100)
+trainer = SFTTrainer(model, args=args)
+trainer.train()
+args = DPOConfig(per_device_train_batch_size=2, max_length=1024, max_steps=50)
+DPOTrainer("Qwen/Qwen2.5-14B", args=args).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ({}, ("Qwen/Qwen2.5-14B", "dpo", 2, 1024)),
+        ({"training": "1"}, ("Qwen/Qwen2.5-7B", "sft", 4, 2048)),
+        ({"training": "SFTTrainer"}, ("Qwen/Qwen2.5-7B", "sft", 4, 2048)),
+    ],
+)
+def test_a_script_that_trains_twice_says_which_training_is_read(
+    tmp_path: Path, asked: dict[str, str], wanted: tuple[object, ...]
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(TWO_TRAININGS)
+    found = read_foreign([path], Asked(given=asked))
+    keys = ("model", "job", "train.micro_batch", "train.seq_len")
+    assert tuple(found.facts[key].value for key in keys) == wanted
+    (told,) = found.lost
+    assert "SFTTrainer in line 5, DPOTrainer in line 8" in told.why
+    with pytest.raises(InputError, match="no training 'PPO'"):
+        read_foreign([path], Asked(given={"training": "PPO"}))
+    path.write_text(TWO_TRAININGS.replace("trainer.train()\n", ""))  # a trainer that never trains
+    assert not read_foreign([path], Asked()).lost

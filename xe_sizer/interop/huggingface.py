@@ -877,10 +877,75 @@ def is_by_card(name: str, written: Written) -> bool:
     return name in _MIXED and _ASKS_CARD.search(str(written.value)) is not None
 
 
+TRAININGS = "training"
+"""What `--set` calls the training that is read of a script with several, by its number or its trainer."""
+_TRAINER, _TRAINS = "Trainer", ".train"
+
+
+def trainings_of(source: Source) -> tuple[tuple[int, Call], ...]:
+    """The trainers that a script makes and lets train, each with its place among the calls."""
+    calls = source.module.calls if source.module is not None else ()
+    made = [place for place, call in enumerate(calls) if call.name.rpartition(".")[2].endswith(_TRAINER)]
+    ends = [*made[1:], len(calls)]
+    return tuple(
+        (place, calls[place])
+        for place, end in zip(made, ends, strict=False)
+        if any(call.name.endswith(_TRAINS) for call in calls[place:end])
+    )
+
+
+def calls_made(source: Source) -> tuple[Call, ...]:
+    """The calls of a file; of a script with several trainings those of one, and then what is before it, nearest first.
+
+    It is the one that was asked for, or the last, which those before it prepare.
+    """
+    calls = source.module.calls if source.module is not None else ()
+    trainings = trainings_of(source)
+    if len(trainings) < 2:
+        return calls
+    chosen = _chosen(source, trainings)
+    start = trainings[chosen - 1][0] + 1 if chosen else 0
+    end = trainings[chosen][0]
+    return (*calls[start : end + 1], *reversed(calls[:start]))
+
+
+def _chosen(source: Source, trainings: Sequence[tuple[int, Call]]) -> int:
+    """Which of several trainings is read. Raises InputError: one that the script does not have."""
+    asked = source.given.get(TRAININGS)
+    names = [call.name.rpartition(".")[2] for _, call in trainings]
+    if asked is None:
+        return len(names) - 1
+    if asked.isdecimal() and 0 < int(asked) <= len(names):
+        return int(asked) - 1
+    if asked in names:
+        return names.index(asked)
+    hint = f"it has {', '.join(f'{number}: {name}' for number, name in enumerate(names, 1))}"
+    raise InputError(Problem(f"the script has no training '{asked}'", Location(f"--set {TRAININGS}"), hint))
+
+
+def trainings_told(source: Source) -> dict[str, Written]:
+    """A key that says which of several trainings is read; none where a script has one alone."""
+    trainings = trainings_of(source)
+    if len(trainings) < 2:
+        return {}
+    each = (f"{call.name.rpartition('.')[2]} in line {call.where.line}" for _, call in trainings)
+    return {TRAININGS: Written(", ".join(each), trainings[_chosen(source, trainings)][1].where)}
+
+
+def tell_trainings(draft: Draft, source: Source) -> None:
+    """Say that a script trains several times, and which of them is read."""
+    told = draft.keys.get(TRAININGS)
+    if told is not None and (trainings := trainings_of(source)):
+        number = _chosen(source, trainings) + 1
+        choose = f"--set {TRAININGS}=N reads another"
+        draft.lose(
+            TRAININGS, f"the script trains {len(trainings)} times ({told.value}); number {number} is read, {choose}"
+        )
+
+
 def find_call(source: Source, *wanted: str) -> Call | None:
     """The first call of one of these; None without one, and where a file is no Python."""
-    calls = source.module.calls if source.module is not None else ()
-    return next((call for call in calls if call.is_a(*wanted)), None)
+    return next((call for call in calls_made(source) if call.is_a(*wanted)), None)
 
 
 def keys_called(source: Source, arguments: Iterable[str], trainers: Iterable[str]) -> Keys:
@@ -888,7 +953,7 @@ def keys_called(source: Source, arguments: Iterable[str], trainers: Iterable[str
 
     arguments, trainers : the classes that hold a trainer's arguments, and the trainers
     """
-    found: dict[str, Written] = {}
+    found: dict[str, Written] = trainings_told(source)
     _model(found, source, find_call(source, *trainers))
     quantised, adapters = find_call(source, *_QUANTISED), find_call(source, "LoraConfig")
     if quantised is not None:
@@ -910,22 +975,23 @@ def state_peft(draft: Draft) -> None:
 
 def _model(found: dict[str, Written], source: Source, trainer: Call | None) -> None:
     """The model that is loaded, and how; trainers of TRL load a model themselves by its name."""
-    load = next(iter(_loads(source)), None)
+    named = (trainer.kwargs.get("model") or next(iter(trainer.args), None)) if trainer is not None else None
+    loads = [*_loads(source)]
+    load = next((each for each in loads if named is not None and each is named.value), next(iter(loads), None))
     if load is not None:
         name = load.kwargs.get("pretrained_model_name_or_path") or next(iter(load.args), None)
         if name is not None:
             found[_MODEL] = name
         found |= _plain({key: value for key, value in load.kwargs.items() if key in _OF_LOADS})
     if trainer is not None:
-        named = trainer.kwargs.get("model") or next(iter(trainer.args), None)
         if named is not None and isinstance(named.value, str):
-            found.setdefault(_MODEL, named)
+            found[_MODEL] = named
         found |= _plain({key: value for key, value in trainer.kwargs.items() if key in _OF_TRAINERS})
 
 
 def _loads(source: Source) -> Iterable[Call]:
     """Calls that load a model: `X.from_pretrained` of all but tokenizers and the like."""
-    for call in source.module.calls if source.module is not None else ():
+    for call in calls_made(source):
         owner = call.name.removesuffix(".from_pretrained").rpartition(".")[2].lower()
         if call.name.endswith(".from_pretrained") and not any(word in owner for word in _OTHER_LOADS):
             yield call

@@ -67,6 +67,7 @@ def _recognises(source: Source) -> Certainty:
 def _read(draft: Draft, source: Source) -> None:
     script = next(iter(huggingface.words_started(source, _starts)), "").rpartition("/")[2]
     draft.state("stack", TOOL.name, draft.peek(*TABLE.keys[0].names, "per_device_train_batch_size"))
+    huggingface.tell_trainings(draft, source)
     _job(draft, source, script)
     huggingface.state_dtype(draft, "dtype", "torch_dtype")
     _precision(draft)

@@ -167,6 +167,7 @@ def _recognises(source: Source) -> Certainty:
 
 def _read(draft: Draft, source: Source) -> None:
     draft.state("stack", TOOL.name, draft.peek("model_name_or_path"))
+    huggingface.tell_trainings(draft, source)
     trainer = _trainer(draft, source)
     _job(draft, source, trainer)
     huggingface.state_dtype(draft, "dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")

@@ -47,8 +47,7 @@ def _recognises(source: Source) -> Certainty:
 
 def _call(source: Source, wanted: tuple[str, ...]) -> Call | None:
     """The first call of one of these."""
-    calls = source.module.calls if source.module is not None else ()
-    return next((call for call in calls if call.is_a(*wanted)), None)
+    return huggingface.find_call(source, *wanted)
 
 
 def _configuration(source: Source) -> Call | None:
@@ -58,7 +57,7 @@ def _configuration(source: Source) -> Call | None:
 
 def _keys(source: Source) -> Keys:
     """Arguments of the calls that load, adapt and train; of the trainer too, where older releases have them there."""
-    found: dict[str, Written] = {}
+    found = huggingface.trainings_told(source)
     for call in (_call(source, _LOADS), _call(source, _ADAPTS), _call(source, _STARTS), _configuration(source)):
         if call is not None:
             found |= {name: _plain(name, written) for name, written in call.kwargs.items() if name not in _OBJECTS}
@@ -82,6 +81,7 @@ def _plain(name: str, written: Written) -> Written:
 
 def _read(draft: Draft, source: Source) -> None:
     adapts, trainer = _call(source, _ADAPTS), _configuration(source)
+    huggingface.tell_trainings(draft, source)
     draft.state("stack", TOOL.name, draft.peek("model_name"))
     draft.default("gpus", 1, "Unsloth trains on one GPU unless it is launched on several")
     four, eight, full = draft.take("load_in_4bit"), draft.on("load_in_8bit"), draft.on("full_finetuning")
