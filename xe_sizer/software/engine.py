@@ -169,6 +169,8 @@ class EngineMemory(_Part, frozen=True):
     utilization_of : what the share is of; total: weights, a step's tensors and the cache come to it; free: of what all
     of these leave, the cache; static: weights and cache come to it, tensors of a step have the rest
     block_tokens : the cache is given out in blocks of so many tokens
+    states_in_blocks : a recurrent state takes a block of the cache, which is made large enough for it
+    state_share : of the pool that recurrent states have for themselves; 0: they share it with keys and values
     fp8_cache_with : formats of weights whose published checkpoints ask for a cache in fp8
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
     length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
@@ -185,6 +187,8 @@ class EngineMemory(_Part, frozen=True):
     utilization: Share
     utilization_of: Literal["total", "free", "static"]
     block_tokens: Count
+    states_in_blocks: bool
+    state_share: Annotated[float, msgspec.Meta(ge=0, lt=1)]
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
     length_flag: str
