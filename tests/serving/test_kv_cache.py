@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import REGISTRY
+from serving_cases import job
 
 from xe_sizer.serving.job import ReplicaLayouts
-from xe_sizer.serving.memory import sequence_bytes, state_bytes, token_bytes
+from xe_sizer.serving.memory import (
+    block_tokens,
+    max_sequences,
+    sequence_bytes,
+    serving_memory,
+    state_bytes,
+    token_bytes,
+)
 from xe_sizer.software.number_formats import FORMATS
 
 BF16 = FORMATS["bf16"]
@@ -139,3 +147,25 @@ def test_one_call_prices_many_placements() -> None:
     together = sequence_bytes(model, BF16, 9000.0, placements, 16)
     alone = [sequence_bytes(model, BF16, 9000.0, placements[i : i + 1], 16)[0] for i in range(4)]
     assert np.array_equal(together, alone)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [("qwen3.5-0.8b", 544), ("qwen3.5-9b", 528), ("qwen3.5-27b", 784), ("qwen3.5-35b-a3b", 1056)],
+)
+def test_blocks_hold_a_state(model: str, tokens: int) -> None:
+    """What vLLM 0.18 to 0.25 logs, in 16 bit on one card: "Setting attention block size to ... tokens"."""
+    one = ReplicaLayouts.of()
+    assert block_tokens(job(model, gpu="h200-sxm-141gb", serve__engine="vllm"), one).tolist() == [tokens]
+    assert block_tokens(job(model, gpu="h200-sxm-141gb", serve__engine="sglang"), one).tolist() == [1]
+
+
+def test_states_have_a_share_of_their_own() -> None:
+    """Of SGLang's pool 0.474 holds states, the rest keys and values: of short sequences, states are fewer."""
+    made = job("qwen3.5-9b", gpu="h200-sxm-141gb", serve__engine="sglang")
+    one = ReplicaLayouts.of()
+    memory = serving_memory(made, one)
+    pool, state = float(memory.pool_bytes[0]), float(state_bytes(made.model, one)[0])
+    short, long = (float(max_sequences(made, one, memory, tokens)[0]) for tokens in (100, 50_000))
+    assert short == pytest.approx(0.474 * pool / state)
+    assert long == pytest.approx(0.526 * pool / (50_000 * 8 * 2 * 4 * 256 * 2))

@@ -142,7 +142,8 @@ def _formats(scenario: Scenario, engine: Engine, model: ModelShape | None, serve
     peaks = server.accelerator.peak_flops_per_s
     published = published_format(scenario, model, "rollout.weights") if model and precision is None else None
     wide = precision or sixteen_bit(peaks)
-    names = format_names(engine, peaks, wide, published, weights=rollout.weights, cache=rollout.kv_cache)
+    generation = server.accelerator.generation
+    names = format_names(engine, generation, peaks, wide, published, weights=rollout.weights, cache=rollout.kv_cache)
     return scheme_of(engine, peaks, **names)
 
 

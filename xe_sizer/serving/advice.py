@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, attempt
+from xe_sizer.laws.device import FP4
 from xe_sizer.result.common import CERTAINTIES, DEFAULT_CONFIDENCE, SURE, certainty_of
 from xe_sizer.scenario.read import Change, changed, together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
@@ -16,7 +17,7 @@ from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.resolved import LATENCY_LIMITS
 from xe_sizer.serving.search import what_fits
-from xe_sizer.software.number_formats import E4M3, narrow_formats
+from xe_sizer.software.number_formats import E4M3, GPTQ, narrow_formats
 from xe_sizer.software.speculation import MTP, NO_DRAFTS
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded, three_digits
 
@@ -105,8 +106,10 @@ def speculation(estimate: ServingEstimate, _: Registry | None = None) -> Iterato
 def narrower_weights(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
     """8 bit, then 4 bit, in formats that the accelerator multiplies where there are such."""
     job = estimate.resolved.job
-    peaks, now = job.server.accelerator.peak_flops_per_s, job.scheme.weights
-    for narrow in narrow_formats(peaks):
+    gpu, now = job.server.accelerator, job.scheme.weights
+    for offered in narrow_formats(gpu.peak_flops_per_s):
+        lacks = offered.peak == FP4 and not job.engine.multiplied_with(offered, gpu.generation)
+        narrow = GPTQ if lacks else offered
         if narrow.bits / 8.0 < NARROWER * now.element_bytes:
             words = f"{narrow.name} weights instead of {now.name}"
             yield Change(words, _formats(estimate, weights=narrow), 2 if narrow.bits == 8 else 3)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
+from xe_sizer.laws.device import FP4, sixteen_bit
 from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.scenario.conflicts import (
     Asked,
@@ -23,7 +24,7 @@ from xe_sizer.scenario.conflicts import (
 from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, DEFAULT_TURN_TOKENS
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.dispatchers import DISPATCHERS
-from xe_sizer.software.number_formats import GGUF
+from xe_sizer.software.number_formats import E4M3, GGUF, format_of, narrow_formats
 from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MTP, NGRAM, drafting_of
 
 if TYPE_CHECKING:
@@ -326,6 +327,10 @@ def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) 
         yield key, message, "nvfp4, int4 or awq quantize every linear layer"
 
 
+def _released(engine: Engine) -> str:
+    return f"{engine.name} {engine.release}" if engine.release else engine.name
+
+
 def queries_pick_keys(asked: AskedService, engine: Engine) -> Found:
     """A model whose queries pick their keys, where the engine has no kernels for it on the accelerator."""
     model, server = asked.model, asked.server
@@ -334,11 +339,33 @@ def queries_pick_keys(asked: AskedService, engine: Engine) -> Found:
     generation, kernels = server.accelerator.generation, engine.kernels
     if generation in kernels.sparse_on or kernels.sparse_else == "dense":
         return
-    name = f"{engine.name} {engine.release}" if engine.release else engine.name
     here = f" on {server.accelerator.name}" if kernels.sparse_on else ""
     has = f"it has on {', '.join(kernels.sparse_on)}" if kernels.sparse_on else "newer releases of vllm and sglang have"
     hint = f"{has}; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
-    yield "serve.engine", f"{name} has no sparse attention{here}, which {model.name} needs", hint
+    yield "serve.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint
+
+
+def engine_has_fp4(asked: AskedService, engine: Engine) -> Found:
+    """Weights or a cache in 4-bit floats that the engine has no kernels for on the accelerator."""
+    scheme, server, serve = asked.scheme, asked.server, asked.serve
+    if scheme is None or server is None:
+        return
+    generation, gpu, name = server.accelerator.generation, server.accelerator.name, scheme.weights.name
+    kernels = engine.fp4_kernels(scheme.weights)
+    if scheme.weights.peak == FP4 and generation not in (kernels.generations if kernels else ()):
+        there = f"it has on {', '.join(kernels.generations)}; " if kernels else ""
+        instead = narrow_formats(server.accelerator.peak_flops_per_s)[0].name
+        hint = f"{there}take {asked.setting('serve.weights', instead)}, or int4"
+        yield "serve.weights", f"{_released(engine)} has no kernels for {name} on {gpu}", hint
+    asked_for = format_of(serve.activations) if serve.activations else None
+    if kernels and asked_for and asked_for.peak == FP4 and kernels.native.get(generation) != asked_for.name:
+        with_ = kernels.native.get(generation) or sixteen_bit(server.accelerator.peak_flops_per_s)
+        message = f"{engine.name} multiplies {name} with {with_} on {gpu}, not with {asked_for.name}"
+        yield "serve.activations", message, f"leave it out, or write {with_}"
+    cache, cached = scheme.cache, engine.fp4_kernels(scheme.cache)
+    if cache.peak == FP4 and generation not in (cached.cache if cached else ()):
+        hint = f"{asked.setting('serve.kv_cache', E4M3.name)} is kept by more"
+        yield "serve.kv_cache", f"{engine.name} keeps no cache in {cache.name} on {gpu}", hint
 
 
 def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
@@ -423,6 +450,7 @@ RULES: tuple[Rule, ...] = (
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "serve.weights")),
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),
     of_engine(queries_pick_keys),
+    of_engine(engine_has_fp4),
     of_engine(engine_takes_adapters),
     of_model(drafts_are_possible),
     of_model(model_has_targets),

@@ -212,6 +212,7 @@ class ReplicaLayouts(Immutable):
 # The job.
 
 WIDE_MODULES = frozenset({"head", "router", "embedding", VISION})
+MIXERS = frozenset({"qkv", "output_projection", "attention", "state_space"})
 
 
 class Images(Immutable, eq=True):
@@ -380,14 +381,15 @@ def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
 def wide_modules(scheme: Scheme) -> frozenset[str]:
     """Modules whose weights stay in 16 bit: head, router and embedding; in expert-only formats all but the experts.
 
-    Formats that are stored everywhere leave the router alone.
+    Formats that are stored everywhere leave the router alone; NVFP4 leaves the attention of mixtures in 16 bit too.
     """
     if scheme.weights.element_bytes >= SIXTEEN_BIT:
         return frozenset()
     if scheme.weights.everywhere:
         return frozenset({"router"})
-    rest = {"qkv", "output_projection", "attention", "mlp", "state_space"} if scheme.weights.experts_only else set()
-    return WIDE_MODULES | rest
+    if scheme.weights.experts_only:
+        return WIDE_MODULES | MIXERS | {"mlp"}
+    return WIDE_MODULES | MIXERS if scheme.weights.spares_attention and scheme.mixture else WIDE_MODULES
 
 
 # The device, as an engine drives it.
@@ -429,7 +431,7 @@ def _device(model: ModelShape, gpu: Accelerator, engine: Engine, scheme: Scheme,
         wide = replace(scan, memory_efficiency=scan.memory_efficiency * engine.efficiency.streaming)
         # Products of narrow operands both follow the fitted law.
         narrow = of_experts = NarrowKernel()
-        if scheme.weight_only:
+        if scheme.widens:
             narrow = engine.narrow_kernel(scheme.weights)
             of_experts = engine.narrow_kernel(scheme.weights, model.experts.count if model.experts else 0)
         plain, experts = (_in_clocks(law, scheme, engine, gpu) for law in (made.matmul, made.expert_matmul))

@@ -23,7 +23,7 @@ from xe_sizer.units import FLOAT32, GIB, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import Adapter
-    from xe_sizer.graph.model import ModelShape, VisionTower
+    from xe_sizer.graph.model import ModelShape, StateSpace, VisionTower
     from xe_sizer.graph.operators import Array
     from xe_sizer.graph.weights import Weight
     from xe_sizer.laws.parts import Sum
@@ -398,7 +398,12 @@ def token_bytes(model: ModelShape, cache: Format) -> float:
 
 
 def sequence_bytes(
-    model: ModelShape, cache: Format, tokens: ArrayLike, placements: ReplicaLayouts, block: int, windows: bool = True
+    model: ModelShape,
+    cache: Format,
+    tokens: ArrayLike,
+    placements: ReplicaLayouts,
+    block: ArrayLike,
+    windows: bool = True,
 ) -> Array:
     """Cache of one sequence on one rank, tokens rounded up to whole blocks.
 
@@ -414,7 +419,7 @@ def sequence_bytes(
     cache : format of an element
     tokens : of the sequence [tokens]
     placements : tp and pp of shape (placements,) [-]
-    block : tokens of a block [tokens]
+    block : tokens of a block, a number or of shape (placements,) [tokens]
     windows : whether the engine keeps windows; else windowed layers keep all tokens too
 
     Returns
@@ -423,6 +428,7 @@ def sequence_bytes(
 
     Source: paged attention (arXiv:2309.06180); stages of whole layers, the fullest decides.
     """
+    block = as_array(block)
     held = np.ceil(as_array(tokens) / block) * block
     size = state_bytes(model, placements)
     for seen, full, windowed in attention_layers(model, windows):
@@ -454,9 +460,41 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     if space is None:
         return np.zeros(len(placements))
     layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
+    return np.asarray(layers_per_stage(layers, placements.pp) * layer_state_bytes(space) / as_array(placements.tp))
+
+
+def layer_state_bytes(space: StateSpace) -> float:
+    """State and convolution window of one sequence in one layer, of all ranks [bytes]; see `state_bytes`."""
     window_bytes = space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
-    layer_bytes = space.inner * space.state_rows * STATE_BYTES + window_bytes
-    return np.asarray(layers_per_stage(layers, placements.pp) * layer_bytes / as_array(placements.tp))
+    return space.inner * space.state_rows * STATE_BYTES + window_bytes
+
+
+def block_tokens(job: ServingJob, placements: ReplicaLayouts) -> Array:
+    """Tokens of a block of the cache.
+
+        tokens = b                                                    the engine's
+        tokens = b ceil(layer_state_bytes / tp / (b layer_token_bytes))      where blocks hold a state as well
+
+    An engine whose layers all take blocks from one pool makes those of attention as large as the state of a layer.
+
+    Parameters
+    ----------
+    job, placements : the job, and placements of shape (placements,)
+
+    Returns
+    -------
+    ndarray of float, shape (placements,) [tokens]
+
+    Source: vLLM, verify_and_update_config of hybrid models ("Setting attention block size to ... tokens to ensure that
+    attention page size is >= mamba page size").
+    """
+    memory, model = job.engine.memory, job.model
+    block = memory.block_tokens * np.ones(len(placements))
+    each = [layer_token_bytes(seen, job.scheme.cache, placements.tp) for seen, _, _ in attention_layers(model)]
+    if not memory.states_in_blocks or model.state_space is None or not each:
+        return block
+    state = layer_state_bytes(model.state_space) / as_array(placements.tp)
+    return np.asarray(block * np.maximum(np.ceil(state / (block * np.minimum.reduce(each))), 1.0))
 
 
 # Tensors of the hidden size that a layer holds together: residual, its normalised copy, the block's output (counted).
@@ -802,6 +840,7 @@ def max_sequences(job: ServingJob, placements: ReplicaLayouts, memory: ServingMe
     """Sequences that the pool of a replica holds, a fraction below one where not even one fits.
 
         sequences = pool / request_bytes x attention ranks
+        sequences = min(s pool / states, (1 - s) pool / (request_bytes - states)) x ranks      states have a share s
 
     Each attention rank has a pool of its own; pipeline stages hold all sequences, each its layers of them.
 
@@ -819,6 +858,11 @@ def max_sequences(job: ServingJob, placements: ReplicaLayouts, memory: ServingMe
     """
     each = request_bytes(job, placements, tokens)
     per_rank = memory.pool_bytes / np.maximum(each, 1.0)  # all layers, and with them the cache, may be on the CPU
+    share = job.engine.memory.state_share
+    if share and job.model.state_space:
+        states = job.gpu_share * state_bytes(job.model, placements)
+        of_tokens = (1.0 - share) * memory.pool_bytes / np.maximum(each - states, 1.0)
+        per_rank = np.minimum(share * memory.pool_bytes / np.maximum(states, 1.0), of_tokens)
     return np.asarray(np.where(per_rank < 1.0, per_rank, per_rank * placements.dp))
 
 
@@ -839,7 +883,7 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
 
     Source: `sequence_bytes`; block size and windows stand in the engine's file.
     """
-    block, windows = job.engine.memory.block_tokens, job.engine.kernels.windows
+    block, windows = block_tokens(job, placements), job.engine.kernels.windows
     size = job.gpu_share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
     if job.drafter is None:
         return size

@@ -17,7 +17,7 @@ from xe_sizer.graph.model import NO_HEAD
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.device import INT4, INT8, sixteen_bit
+from xe_sizer.laws.device import FP4, INT4, INT8, sixteen_bit
 from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE
 from xe_sizer.profiles.catalogue import default_engine, load_engine
 from xe_sizer.profiles.text import at_home
@@ -560,6 +560,7 @@ def build_job(
     if model.indexer and gpu.generation not in engine.kernels.sparse_on:  # that it is not refused, `serving.conflicts`
         model = replace(model, indexer=None)
     engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
+    formats = replace(formats, mixture=model.experts is not None)
     told = {name: value for name, value in launch.items() if value is not None}
     memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)
     if utilization is not None:
@@ -585,29 +586,33 @@ def _scheme(
     precision = provenance.resolve_default("precision", wide) if values.precision is not None else wide
     published = published_format(scenario, model, "serve.weights") if model and values.precision is None else None
     serve = values.serve
-    chosen = format_names(engine, peaks, precision, published, serve.weights, serve.activations, serve.kv_cache)
+    asked = serve.weights, serve.activations, serve.kv_cache
+    chosen = format_names(engine, gpu.generation, peaks, precision, published, *asked)
     for key, name in chosen.items():
         provenance.resolve_default(f"serve.{key}", name)
     return scheme_of(engine, peaks, **chosen)
 
 
 def format_names(
-    engine: Engine, peaks: Mapping[str, float], precision: str, published: str | None,
+    engine: Engine, generation: str, peaks: Mapping[str, float], precision: str, published: str | None,
     weights: str | None = None, activations: str | None = None, cache: str | None = None,
 ) -> dict[str, str]:  # fmt: skip
     """Names of the formats as asked for, else of the published checkpoint, else of the precision.
 
-    Activations follow weights that the accelerator multiplies, but for 8-bit integers, which stay weight-only. The
+    Activations follow weights that the accelerator multiplies, but for 8-bit integers, which stay weight-only, and
+    4-bit floats, of which the engine says what they are multiplied with on that generation of accelerators. The
     cache is 16 bit, or fp8 where the engine's checkpoints of that format ask for it.
     """
     wide, plain = sixteen_bit(peaks), plain_format(precision)
     weights = weights or published or (plain.name if plain else wide)
     stored = format_of(engine.stores.get(weights, weights))
-    multiplied = stored.peak in peaks and stored.peak not in (INT8, INT4)
+    multiplied = stored.name if stored.peak in peaks and stored.peak not in (INT8, INT4) else None
+    if stored.peak == FP4:
+        multiplied = engine.multiplied_with(stored, generation)
     narrow_cache = stored.name in engine.memory.fp8_cache_with and E4M3.peak in peaks
     return {
         "weights": weights,
-        "activations": activations or (stored.name if multiplied else wide),
+        "activations": activations or multiplied or wide,
         "kv_cache": cache or (E4M3.name if narrow_cache else wide),
     }
 

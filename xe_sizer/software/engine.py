@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
-from xe_sizer.software.number_formats import Format
+from xe_sizer.software.number_formats import FORMATS, Format
 from xe_sizer.software.release import Release, split_release
 from xe_sizer.units import GIB, MICRO, MILLI
 
@@ -108,6 +108,24 @@ class NarrowKernel(_Part, frozen=True):
         return float(self.widened_rows) if self.traffic_bytes else 0.0
 
 
+class Fp4Kernels(_Part, frozen=True):
+    """What an engine does with weights in one format of 4-bit floats, by generation of accelerators.
+
+    native : generation -> format of the activations that tensor cores multiply them with; None: not there
+    weight_only : generations on which kernels widen them to 16 bit; on others the engine refuses them
+    cache : generations on which keys and values may be kept in the format
+    """
+
+    native: dict[str, str | None] = {}
+    weight_only: tuple[str, ...] = ()
+    cache: tuple[str, ...] = ()
+
+    @property
+    def generations(self) -> tuple[str, ...]:
+        """All that run such weights."""
+        return (*(name for name, with_ in self.native.items() if with_), *self.weight_only)
+
+
 class EngineHost(_Part, frozen=True):
     """Time of the host that the accelerator waits for.
 
@@ -185,6 +203,8 @@ class EngineMemory(_Part, frozen=True):
     utilization_of : what the share is of; total: weights, a step's tensors and the cache come to it; free: of what all
     of these leave, the cache; static: weights and cache come to it, tensors of a step have the rest
     block_tokens : the cache is given out in blocks of so many tokens
+    states_in_blocks : a recurrent state takes a block of the cache, which is made large enough for it
+    state_share : of the pool that recurrent states have for themselves; 0: they share it with keys and values
     fp8_cache_with : formats of weights whose published checkpoints ask for a cache in fp8
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
     length_flag : option that bounds the longest sequence, of an engine that does not start where its cache is too small
@@ -201,6 +221,8 @@ class EngineMemory(_Part, frozen=True):
     utilization: Share
     utilization_of: Literal["total", "free", "static"]
     block_tokens: Count
+    states_in_blocks: bool
+    state_share: Annotated[float, msgspec.Meta(ge=0, lt=1)]
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
     length_flag: str
@@ -286,6 +308,7 @@ class Engine(_Part, frozen=True):
 
     narrow, many_experts : kernels of formats; the latter of experts in models with more than `MANY_EXPERTS`, where they
     are others
+    fp4 : kernels of 4-bit floats, format -> what it does with them; a format that is not there it refuses
     measured_as : the release of it that most published measurements were made with
     default : stands for all where none is named
     aliases : other names of it, and tools that run on it
@@ -311,6 +334,7 @@ class Engine(_Part, frozen=True):
     batching: EngineBatching
     narrow: dict[str, NarrowKernel]
     many_experts: dict[str, NarrowKernel]
+    fp4: dict[str, Fp4Kernels | None]
     pipelined: bool
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=10)]
     parent: str | None = None
@@ -384,6 +408,16 @@ class Engine(_Part, frozen=True):
     @property
     def request_s(self) -> float:
         return self.host.request_ms * MILLI
+
+    def multiplied_with(self, stored: Format, generation: str) -> str | None:
+        """Name of the format of activations that 4-bit floats are multiplied with there; None: they are widened."""
+        kernels = self.fp4_kernels(stored)
+        return kernels.native.get(generation) if kernels else None
+
+    def fp4_kernels(self, stored: Format) -> Fp4Kernels | None:
+        """What it does with such 4-bit floats, whichever layers a checkpoint keeps in them; None: it refuses them."""
+        same = (name for name in self.fp4 if FORMATS[name].element == stored.element)
+        return next((self.fp4[name] for name in same), None)
 
     def narrow_kernel(self, stored: Format, experts: int = 0) -> NarrowKernel:
         """How a narrow format is multiplied in 16 bit; fused at full rate where the engine says nothing.

@@ -54,6 +54,7 @@ class Format(Immutable, eq=True):
     peak : the precision of the accelerator's peak when both operands have the format; None: it is only stored in it
     blocked : scaled in blocks, so that products cannot hide loading behind computing
     experts_only : checkpoints in this format keep all but the experts in 16 bit
+    spares_attention : those of mixtures of experts keep attention and state-space layers in 16 bit
     caches : keys and values may be cached in it
     family : of formats that the same kernels read, whatever their bits
     everywhere : embedding and head are stored in it too, or in one that is counted in its mean
@@ -65,10 +66,16 @@ class Format(Immutable, eq=True):
     peak: str | None
     blocked: bool = False
     experts_only: bool = False
+    spares_attention: bool = False
     caches: bool = False
     family: str = ""
     everywhere: bool = False
     source: str = ""
+
+    @property
+    def element(self) -> tuple[str | None, float]:
+        """What a kernel has to know: the precision of its products, and the size of an element [bytes]."""
+        return self.peak, self.element_bytes
 
     @property
     def bits(self) -> int:
@@ -90,9 +97,14 @@ INT4_EXPERTS = Format(
 PLAIN_INT4 = Format("int4-plain", 0.5, INT4, caches=True, source="a scale per output channel")
 NF4 = Format("nf4", 0.5 + 1 / 64 + 4 / (64 * 256), None, source="8-bit scale per 64, doubly quantised (QLoRA)")
 NF4_SINGLE = Format("nf4-single", 0.5 + 4 / 64, None, source="float32 scale per 64 (bitsandbytes default)")
-NVFP4 = Format("nvfp4", 0.5 + 1 / 16, FP4, source="8-bit scale per 16")
-NVFP4_EXPERTS = Format("nvfp4-experts", NVFP4.element_bytes, FP4, experts_only=True, source=NVFP4.source)
 MXFP4 = Format("mxfp4", 0.5 + 1 / 32, FP4, experts_only=True, source="8-bit scale per 32 (OCP MX); gpt-oss")
+NVFP4 = Format(
+    "nvfp4", 0.5 + 1 / 16, FP4, spares_attention=True, caches=True,
+    source="8-bit scale per 16, a float32 per tensor; exclude_modules of nvidia's DeepSeek-R1-NVFP4 and GLM-4.7-NVFP4",
+)  # fmt: skip
+NVFP4_EXPERTS = Format(
+    "nvfp4-experts", NVFP4.element_bytes, FP4, experts_only=True, source="8-bit scale per 16, a float32 per tensor"
+)
 MXFP8 = Format("mxfp8", 1.0 + 1 / 32, FP8, source="8-bit scale per 32 (OCP MX)")
 # Bits of a weight in whole files of Llama 3.1 8B, head and embedding among them; the blocks of one type have fewer
 # (q4_0: 18 bytes for 32 weights, q4_k: 144 for 256).
@@ -259,12 +271,16 @@ def narrow_formats(peaks: Container[str]) -> tuple[Format, Format]:
 
 
 class Scheme(Immutable, eq=True):
-    """Formats of a served model. `compute` is the precision of the peak that linear layers run at."""
+    """Formats of a served model. `compute` is the precision of the peak that linear layers run at.
+
+    mixture : the model has experts, which some checkpoints narrow alone
+    """
 
     weights: Format
     activations: Format
     cache: Format
     compute: str
+    mixture: bool = False
 
     @property
     def text(self) -> str:
@@ -274,6 +290,11 @@ class Scheme(Immutable, eq=True):
     def weight_only(self) -> bool:
         """Whether weights are stored narrower than what they are multiplied in."""
         return self.weights.element_bytes < self.activations.element_bytes
+
+    @property
+    def widens(self) -> bool:
+        """Whether kernels widen the weights for their products; tensor cores multiply fp4 with fp8 as they are."""
+        return self.weight_only and not (self.weights.peak == FP4 and self.activations.peak == FP8)
 
 
 def format_of(name: str) -> Format:
