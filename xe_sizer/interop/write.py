@@ -100,6 +100,9 @@ _TOLD = (
 )  # fmt: skip
 
 
+SHARERS = "sharers"  # of a plan: replicas that share a GPU in software
+
+
 class Plan:
     """What is to be run. `take` marks a key as said; what is left the tool has no word for.
 
@@ -228,6 +231,11 @@ def build_plan(
     hours: tuple[int, ...] = ()
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
+    part = answer.get("slice") or {}
+    if part and not part["in_hardware"]:
+        # Each of them sees all of the memory.
+        values[SHARERS] = part["per_gpu"]
+        values["serve.gpu_memory_utilization"] *= part["memory_share"]
     if apart := answer.get("disaggregation"):
         values["serve.prefill_replicas"] = apart["prefill_replicas"]
         values |= {theirs: apart["prefill_layout"][key.partition(".")[2]] for key, theirs in PREFILL_RANKS.items()}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Day,
         Disaggregation,
         Fit,
+        GpuSlice,
         ServeResult,
         SessionTurns,
         Span,
@@ -74,11 +75,25 @@ def hardware(result: ServeResult) -> str:
     """GPUs by replica, and their servers: `12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
     each, server = replica_gpus(result), profile_name(result, "server")
     shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
-    if result.disaggregation is not None:
+    if result.slice is not None:
+        whole = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}"
+        shape = f"{whole}: {replicas_words(result)} {slice_words(result.slice)}"
+    elif result.disaggregation is not None:
         shape = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}: {replicas_words(result)}"
     elif result.replicas.count > 1:
         shape = f"{result.gpus.count:,} GPUs: {replicas_words(result)} of {shape}"
     return shape if not server or server.startswith(BARE_SERVER) else f"{shape} ({result.gpus.nodes:,} x {server})"
+
+
+SHARING = {"mps": "MPS"}  # ways to share a GPU that are written otherwise than their name
+
+
+def slice_words(part: GpuSlice) -> str:
+    """What of a GPU a replica has: `on slices of 1g.10gb, 7 to a GPU`, `by time-slicing, 4 to a GPU`."""
+    name = clean(part.name)
+    way = name.rpartition("-")[0]
+    kind = f"on slices of {name}" if part.in_hardware else f"by {SHARING.get(way, way)}"
+    return f"{kind}, {part.per_gpu} to a GPU"
 
 
 def replicas_words(result: ServeResult) -> str:

@@ -425,6 +425,22 @@ class Benchmark(Struct, frozen=True):
     preemptions: int
 
 
+class GpuSlice(Struct, frozen=True):
+    """The part of a GPU that each replica runs on.
+
+    name : as it was asked for; per_gpu : of them on a GPU, each with one replica
+    compute_share, memory_share, bandwidth_share : of the GPU, with all the others busy
+    in_hardware : multiprocessors and memory are its own (MIG, partitions); else the replicas share them in software
+    """
+
+    name: str
+    per_gpu: int
+    compute_share: float
+    memory_share: float
+    bandwidth_share: float
+    in_hardware: bool
+
+
 class FleetOption(Struct, frozen=True):
     """The service on one kind of hardware. Latencies are those that limits are compared with.
 
@@ -540,6 +556,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     cautions : what a reader must know to read the verdict right, such as what a failure stops; also among the warnings
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
+    slice : of a GPU that each replica runs on; null where replicas have whole GPUs
     kept_load : what a service without a load would keep, so that nothing is judged; null where there is a load
     day : hours of different load; null where nobody gives them
     test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
@@ -576,6 +593,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     session_cache: SessionCache | None = None
     session_turns: SessionTurns | None = None
     fit: Fit | None = None
+    slice: GpuSlice | None = None
     advice: tuple[Advice, ...] = ()
     cautions: tuple[str, ...] = ()
     misread: tuple[str, ...] = ()

@@ -278,6 +278,7 @@ class Keys(TypedDict, total=False):
     model: str | Path | Mapping[str, object] | None
     server: str | Path | None
     gpu: str | Path | None
+    slice: str | Path | None
     gpus: int | None
     nodes: int | None
     host_memory_gib: float | None

@@ -1025,6 +1025,14 @@ class ScenarioFile(Section, frozen=True):
         Name | None,
         about("Accelerator, e.g. H100; auto: this machine's", panel="Hardware", both=True),
     ] = None
+    slice: Annotated[
+        Name | None,
+        about(
+            "Part of a GPU for each replica: a MIG profile such as 1g.10gb, time-slicing-4 or mps-4",
+            panel="Hardware",
+            wing=SERVING,
+        ),
+    ] = None
     gpus: Annotated[Degree | None, about("Number of GPUs; searched for if omitted", panel="Hardware", both=True)] = None
     nodes: Annotated[Degree | None, about("Number of servers", panel="Hardware", both=True)] = None
     host_memory_gib: Annotated[

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
+from xe_sizer.laws.hardware import find_slice
 from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.scenario.conflicts import (
     Asked,
@@ -292,10 +293,27 @@ def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
         yield from (("lora.targets", problem.message, problem.hint) for problem in error.problems)
 
 
+def slices_stand_alone(asked: AskedService, server: Server) -> Found:
+    """A slice that the GPU has not, or what takes several accelerators that are linked."""
+    name, gpu = asked.scenario.values.slice, server.accelerator
+    if name is None:
+        return
+    if find_slice(gpu, name) is None:
+        known = ", ".join((*gpu.slices, "time-slicing-4", "mps-4"))
+        yield "slice", f"{gpu.name} has no slice '{name}'", f"there are {known} and other numbers of the last two"
+    for key in ("tp", "pp", "dp"):
+        if (getattr(asked.layout, key) or 1) > 1:
+            yield f"layout.{key}", f"a replica on a slice has no {key}: slices are not linked", "leave one of them out"
+    for key in ("prefill_replicas", "cpu_layers"):
+        if getattr(asked.serve, key):
+            yield f"serve.{key}", f"'{key}' and 'slice' do not go together", "leave one of them out"
+
+
 _APART = "say how many replicas only read prompts, or auto"
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_server(servers_are_owned),
+    of_server(slices_stand_alone),
     of_model(layout_divides),
     of_model(encoders_write_nothing),
     of_model(answers_have_tokens),

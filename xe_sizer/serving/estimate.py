@@ -208,12 +208,16 @@ def least_cache_bytes(resolved: ResolvedService, placements: ReplicaLayouts) -> 
 
 
 def count_replicas(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
-    """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
+    """Replicas at work on the GPUs asked for, spare ones set aside; where the number is open those of one placement.
+
+    That is one, or as many as a GPU has slices.
+    """
     if resolved.gpus is None:
-        return np.ones(len(placements))
-    node, each = resolved.job.server.accelerators, placements.gpus
-    packed = -(-resolved.gpus // node) * (node // each)  # a replica that fits a server lies inside one
-    found = np.where(each <= node, np.minimum(packed, resolved.gpus // each), resolved.gpus // each)
+        return np.full(len(placements), float(resolved.job.server.slices))
+    slices, each = resolved.job.server.slices, placements.gpus
+    node, gpus = resolved.job.server.accelerators * slices, resolved.gpus * slices
+    packed = -(-gpus // node) * (node // each)  # a replica that fits a server lies inside one
+    found = np.where(each <= node, np.minimum(packed, gpus // each), gpus // each)
     return np.asarray(np.maximum(found - resolved.spare_replicas, 1), dtype=float)
 
 
@@ -298,7 +302,7 @@ class ServingEstimate(Immutable):
     def gpus(self) -> int:
         """GPUs of all replicas, spare ones and those that only read prompts too."""
         reading = self.choice.prefills.gpus if self.choice.prefills else 0
-        return int(self.placement.gpus[0]) * self.replicas + reading
+        return math.ceil(int(self.placement.gpus[0]) * self.replicas / self.resolved.job.server.slices) + reading
 
     @cached_property
     def nodes(self) -> int:
@@ -307,7 +311,8 @@ class ServingEstimate(Immutable):
         Spare replicas are for the failure of a server: with them there is one server more than the load needs, if the
         load then survives it and nobody says how many GPUs there are.
         """
-        each, node = int(self.placement.gpus[0]), self.resolved.job.server.accelerators
+        server = self.resolved.job.server
+        each, node = int(self.placement.gpus[0]), server.accelerators * server.slices
         if self.choice.prefills or each > node:  # replicas of two sizes, which share servers, or over several
             return math.ceil(self.gpus / node)
         fewest, needed = (math.ceil(count / (node // each)) for count in (self.replicas, self.working_replicas))

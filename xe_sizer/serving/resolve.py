@@ -17,7 +17,7 @@ from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import INT4, INT8, sixteen_bit
-from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, find_slice, sliced
 from xe_sizer.profiles.catalogue import default_engine, load_engine
 from xe_sizer.profiles.text import at_home
 from xe_sizer.result import serving as result
@@ -213,6 +213,10 @@ def resolve(scenario: Scenario, registry: Registry, objectives: Objectives = INT
     problems += conflicts(AskedService(scenario, model, server, gpus, engine, found), RULES)
     if problems or scenario.invalid_keys or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, scenario))
+    if scenario.values.slice is not None:
+        part = find_slice(server.accelerator, provenance.resolve_default("slice", None))
+        assert part is not None  # `slices_stand_alone` refused others
+        server = sliced(server, part)
     return _assembled(scenario, provenance, model, server, engine, found, gpus, objectives)
 
 

@@ -26,6 +26,7 @@ from xe_sizer.result.serving import (
     Day,
     DayHour,
     Disaggregation,
+    GpuSlice,
     KeptLoad,
     KvCache,
     Latency,
@@ -552,6 +553,7 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     if untuned(resolved.job, estimate.placement)[0]:
         engine, gpu = resolved.job.engine.name, resolved.job.server.accelerator.name
         yield f"{engine} has no tuned kernel for experts of this size on {gpu}: they are slower, by a share that varies"
+    yield from _shared(resolved)
     yield from _saturated(estimate)
     yield from host_cache_warnings(estimate)
     if cpu := resolved.job.cpu:
@@ -572,6 +574,16 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     ignored = sorted(_ignored(resolved.scenario, resolved.values.serve.engine or ""))
     if ignored:
         yield f"no effect on inference: {', '.join(ignored)}"
+
+
+def _shared(resolved: ResolvedService) -> Iterator[str]:
+    """What replicas that share a GPU in software must be told, and what is assumed of the others."""
+    part = build_slice(resolved)
+    if part is None or part.in_hardware:
+        return
+    share = resolved.job.engine.memory.utilization * part.memory_share
+    yield f"{part.per_gpu} replicas share the memory of a GPU: start each engine with a share of {share:.3g}"
+    yield f"times are those with all {part.per_gpu} replicas of a GPU at work ({part.name})"
 
 
 def _assumed_lengths(resolved: ResolvedService) -> Iterator[str]:
@@ -810,11 +822,28 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         session_cache=session_cache(estimate),
         session_turns=session_turns(estimate, details),
         fit=build_fit(estimate),
+        slice=build_slice(resolved),
         cautions=tuple(cautions(estimate)),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *find_warnings(estimate)))),
         sources=tuple(_sources(estimate)) if details else (),
+    )
+
+
+def build_slice(resolved: ResolvedService) -> GpuSlice | None:
+    """Build the part of a GPU that a replica has; None where it has whole ones."""
+    server = resolved.job.server
+    part = server.part
+    if part is None:
+        return None
+    return GpuSlice(
+        name=part.name,
+        per_gpu=part.count,
+        compute_share=part.compute,
+        memory_share=part.memory,
+        bandwidth_share=part.memory if part.bandwidth is None else part.bandwidth,
+        in_hardware=part.name in server.accelerator.slices,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
-from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
+from xe_sizer.interop.write import SHARERS, Exporter, ToolFiles, command_text, yaml_text
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ _WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 def replica_note(plan: Plan) -> str:
     """How many such servers the plan starts."""
-    count = int(plan.take("replicas", 1))
+    count, part = int(plan.take("replicas", 1)), plan.take("slice")
     plan.said("gpus", "nodes", "gpus_per_node", "job", "serve.engine")
-    return f"start {count} of these, and share the requests among them" if count > 1 else ""
+    on = f" by {part}" if plan.peek(SHARERS) else f", each on a slice of {part}" if part else ""
+    return f"start {count} of these{on}, and share the requests among them" if count > 1 or part else ""
 
 
 def vllm_flags(plan: Plan) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from xe_sizer.interop.services import SGLANG
 from xe_sizer.interop.serving import (
     cache_format,
     human_count,
+    no_answer,
     serving_tool,
     share,
     state_drafts,
@@ -45,6 +46,8 @@ TABLE = Table(
         Key(("max_running_requests",), "serve.max_sequences", human_count),
         Key(("chunked_prefill_size",), "serve.max_step_tokens", human_count),
         Key(("mem_fraction_static",), "serve.gpu_memory_utilization", share),
+        Key(("is_embedding",), "serve.output_tokens", no_answer),
+        Key(("mig_profile",), "slice"),
         Key(("scheduler_recv_interval",), "serve.scheduler_recv_interval", positive_or_open),
     ),
     file="sglang",
