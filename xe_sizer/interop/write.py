@@ -59,6 +59,7 @@ DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
     "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "serve.prefill_replicas", "serve.adapters",
+    "serve.encode_replicas", "slice",
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
@@ -70,7 +71,7 @@ _ELSEWHERE = (
     *(f"serve.{name}" for name in (
         "request_rate", "concurrency", "users", "think_time_s", "batch", "requests", "arrivals", "trace",
         "input_tokens", "output_tokens", "input_spread", "output_spread", "longest_input_tokens",
-        "longest_output_tokens", "images", "image_size", "prefix_hit_share", "turns",
+        "longest_output_tokens", "documents", "images", "image_size", "prefix_hit_share", "turns",
         "turn_tokens", "tool_seconds",
         "fit", "acceptance_rate", "draft_cost", "objective", "hourly_load", "replica_start_s", "percentile",
         "spare_replicas", "scheme",
@@ -101,6 +102,7 @@ _TOLD = (
 
 
 SHARERS = "sharers"  # of a plan: replicas that share a GPU in software
+POOLED = "pooled"  # of a plan: requests get embeddings or scores, and no tokens
 
 
 class Plan:
@@ -231,11 +233,7 @@ def build_plan(
     hours: tuple[int, ...] = ()
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
-    part = answer.get("slice") or {}
-    if part and not part["in_hardware"]:
-        # Each of them sees all of the memory.
-        values[SHARERS] = part["per_gpu"]
-        values["serve.gpu_memory_utilization"] *= part["memory_share"]
+    _add_small(values, answer)
     if apart := answer.get("disaggregation"):
         values["serve.prefill_replicas"] = apart["prefill_replicas"]
         values |= {theirs: apart["prefill_layout"][key.partition(".")[2]] for key, theirs in PREFILL_RANKS.items()}
@@ -251,6 +249,16 @@ def build_plan(
         return Plan(values, wanted, shape, of_stack=of_stack, locate=locate)
     steps = (answer.get("time") or {}).get("steps")
     return Plan(values, wanted, shape, steps=steps, of_stack=of_stack, locate=locate, hours=hours)
+
+
+def _add_small(values: dict[str, Any], answer: Mapping[str, Any]) -> None:
+    """Add what is of small models: that there are no output tokens, and parts of a GPU."""
+    if answer["scenario"].get("serve", {}).get("output_tokens") == 0:
+        values[POOLED] = True
+    part = answer.get("slice") or {}
+    if part and not part["in_hardware"]:  # each of the replicas sees all of the memory
+        values[SHARERS] = part["per_gpu"]
+        values["serve.gpu_memory_utilization"] *= part["memory_share"]
 
 
 def is_elsewhere(key: str) -> bool:

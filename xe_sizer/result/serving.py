@@ -174,6 +174,26 @@ class Disaggregation(Struct, frozen=True):
     by: str
 
 
+class ImageEncoders(Struct, frozen=True):
+    """GPUs that only encode images, and send the embeddings to the replicas.
+
+    replicas : of one GPU each; utilisation : of them
+    queue_s, encode_s, transfer_s : mean parts of the time to the first token; queue_s null where it is unbounded
+    embedding_bytes : of a request; path : over which they go, node or network
+    otherwise_gpus, otherwise_ttft_s : the service whose replicas encode their own images; null where it has no answer
+    """
+
+    replicas: int
+    utilisation: float
+    queue_s: float | None
+    encode_s: float
+    transfer_s: float
+    embedding_bytes: float
+    path: str
+    otherwise_gpus: int | None = None
+    otherwise_ttft_s: float | None = None
+
+
 # The answer.
 
 OVERLOADED = "overloaded"
@@ -557,6 +577,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
     slice : of a GPU that each replica runs on; null where replicas have whole GPUs
+    encoders : that encode images on GPUs of their own; null where replicas encode theirs
     kept_load : what a service without a load would keep, so that nothing is judged; null where there is a load
     day : hours of different load; null where nobody gives them
     test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
@@ -589,6 +610,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     kept_load: KeptLoad | None = None
     day: Day | None = None
     disaggregation: Disaggregation | None = None
+    encoders: ImageEncoders | None = None
     adapters: Adapters | None = None
     session_cache: SessionCache | None = None
     session_turns: SessionTurns | None = None

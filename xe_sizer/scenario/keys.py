@@ -269,6 +269,7 @@ class ServeKeys(TypedDict, total=False):
     prefill_pp: int | None
     prefill_ep: int | None
     prefill_dp: int | None
+    encode_replicas: int | str | None
     spare_replicas: int | None
 
 

@@ -432,6 +432,13 @@ class ServeSection(Section, frozen=True):
     prefill_dp: Annotated[
         Degree | None, about("Attention groups of a prefill replica", panel="Prefill and decode apart")
     ] = None
+    encode_replicas: Annotated[
+        Degree | Literal["auto"] | None,
+        about(
+            "GPUs that only encode images and send the embeddings to the replicas; auto: as many as the load needs",
+            panel="Prefill and decode apart",
+        ),
+    ] = None
     spare_replicas: Annotated[Spares | None, about("Extra replicas in case of failures", panel="Limits and prices")] = (
         None
     )

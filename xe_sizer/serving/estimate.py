@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.result.common import Limit
     from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.serving.disaggregation import Encoders
     from xe_sizer.serving.job import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.queueing import Curve
@@ -115,6 +116,7 @@ class Choice(Immutable):
     places : requests that a replica runs at once
     curve : the states of the placement, from one request to as many as fit; None for a batch, and beside prefills
     prefills : replicas that only read prompts; the others then only decode
+    encoders : GPUs that only encode images, in front of the replicas
     test : what the requests of a test see of one replica; None where the service goes on for ever
     """
 
@@ -131,6 +133,7 @@ class Choice(Immutable):
     point: Point
     curve: Curve | None = None
     prefills: PrefillReplicas | None = None
+    encoders: Encoders | None = None
     test: Outcome | None = None
 
 
@@ -300,8 +303,9 @@ class ServingEstimate(Immutable):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all replicas, spare ones and those that only read prompts too."""
+        """GPUs of all replicas, spare ones and those that only read prompts or encode images too."""
         reading = self.choice.prefills.gpus if self.choice.prefills else 0
+        reading += self.choice.encoders.replicas if self.choice.encoders else 0
         return math.ceil(int(self.placement.gpus[0]) * self.replicas / self.resolved.job.server.slices) + reading
 
     @cached_property
@@ -313,7 +317,9 @@ class ServingEstimate(Immutable):
         """
         server = self.resolved.job.server
         each, node = int(self.placement.gpus[0]), server.accelerators * server.slices
-        if self.choice.prefills or each > node:  # replicas of two sizes, which share servers, or over several
+        if (
+            self.choice.prefills or self.choice.encoders or each > node
+        ):  # replicas of two sizes, which share servers, or over several
             return math.ceil(self.gpus / node)
         fewest, needed = (math.ceil(count / (node // each)) for count in (self.replicas, self.working_replicas))
         fixed = self.resolved.gpus is not None or self.resolved.load in (None, "batch")

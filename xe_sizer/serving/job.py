@@ -238,6 +238,7 @@ class ServingJob(Immutable):
     images : of every request; None: none, though the encoder of a model that sees is loaded
     adapters : beside the weights; None: none
     fetch_s : that the mean request waits for its cache from host memory [s]
+    encode_s : that it waits for its images from GPUs that encode them apart [s]
     """
 
     model: ModelShape
@@ -250,6 +251,7 @@ class ServingJob(Immutable):
     images: Images | None = None
     adapters: ServedAdapters | None = None
     fetch_s: float = 0.0
+    encode_s: float = 0.0
     cpu: CpuLayers | None = None
     allocated: Allocated | None = None
 
@@ -292,8 +294,11 @@ class ServingJob(Immutable):
 
     @property
     def request_s(self) -> float:
-        """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s]."""
-        return self.fetch_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
+        """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s].
+
+        With what the request waits for its cache, and for its images.
+        """
+        return self.fetch_s + self.encode_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
 
 
 def reserves(engine: Engine, scheme: Scheme, gpu: Accelerator) -> bool:

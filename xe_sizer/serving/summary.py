@@ -27,6 +27,7 @@ from xe_sizer.result.serving import (
     DayHour,
     Disaggregation,
     GpuSlice,
+    ImageEncoders,
     KeptLoad,
     KvCache,
     Latency,
@@ -348,6 +349,28 @@ def disaggregation(estimate: ServingEstimate) -> Disaggregation | None:
     )
 
 
+def build_encoders(estimate: ServingEstimate, details: bool = True) -> ImageEncoders | None:
+    """Build what is said of GPUs that only encode images; None where there are none.
+
+    details : with the service whose replicas encode their own
+    """
+    found = estimate.choice.encoders
+    if found is None:
+        return None
+    other = estimate.resized(encode_replicas=None) if details else None
+    return ImageEncoders(
+        replicas=found.replicas,
+        utilisation=min(found.utilisation, 1.0),
+        queue_s=found.queue_s if found.utilisation < HIGHEST_LOAD else None,
+        encode_s=found.encode_s,
+        transfer_s=found.sent_s,
+        embedding_bytes=found.embedding_bytes,
+        path="node" if found.same_node else "network",
+        otherwise_gpus=other.gpus if other else None,
+        otherwise_ttft_s=_finite(other.ttft_s) if other else None,
+    )
+
+
 def build_layout(placement: ReplicaLayouts) -> ReplicaLayout:
     """Build the sizes of one placement."""
     return ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__})
@@ -644,8 +667,12 @@ def _failing(estimate: ServingEstimate) -> Iterator[str]:
     alone = resolved.load == "concurrency" and resolved.amount == 1  # who asks for one request at a time
     if not estimate.ok or resolved.load in (None, "batch") or alone or estimate.choice.test:
         return
-    if prefills is not None:  # replicas of two kinds, which share servers
-        one = [kind for kind, each in (("prefill", prefills.replicas), ("decode", count)) if each == 1]
+    encoders = estimate.choice.encoders
+    if prefills is not None or encoders is not None:  # replicas of several kinds, which share servers
+        kinds = {"prefill": prefills.replicas, "decode": count} if prefills else {"serving": count}
+        if encoders is not None:
+            kinds = {"encode": encoders.replicas, **kinds}
+        one = [kind for kind, each in kinds.items() if each == 1]
         if one:
             yield f"there is one {' and one '.join(one)} replica: if its server fails, nothing serves"
         return
@@ -818,6 +845,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         kept_load=kept_load(estimate),
         day=today if details else None,
         disaggregation=disaggregation(estimate) if details else None,
+        encoders=build_encoders(estimate, details),
         adapters=build_adapters(estimate),
         session_cache=session_cache(estimate),
         session_turns=session_turns(estimate, details),
@@ -853,7 +881,8 @@ def find_scenario(estimate: ServingEstimate) -> dict[str, Any]:
     job = resolved.job
     nested = resolved_scenario(resolved.scenario, resolved.values, resolved.origins, job.model, job.server)
     origin, serve = nested["origin"], nested.setdefault("serve", {})
-    formats = {"weights": job.scheme.weights, "activations": job.scheme.activations, "kv_cache": job.scheme.cache}
+    formats = {"weights": job.scheme.weights, "activations": job.scheme.activations}
+    formats |= {"kv_cache": job.scheme.cache} if job.answers else {}
     for name, used in formats.items():
         serve[name] = used.name
         origin.setdefault(f"serve.{name}", origin.get("serve.scheme", "default"))
@@ -1048,6 +1077,9 @@ def _overload(estimate: ServingEstimate) -> Reason:
     words = f"{replicas} replicas of {shape} sustain" if replicas > 1 else f"one replica of {shape} sustains"
     if prefills:
         words = f"{prefills.replicas} prefill and {replicas} decode replicas sustain"
+    encoders = estimate.choice.encoders
+    if encoders is not None and encoders.utilisation >= HIGHEST_LOAD:
+        words = f"{encoders.replicas} image encoder{'s sustain' if encoders.replicas > 1 else ' sustains'}"
     most = rounded(HIGHEST_LOAD * estimate.choice.full_rate * replicas, down=True)
     message = f"{asked:,.6g} requests/s are more than the {most:g} that {words}"
     return Reason(code=OVERLOADED, message=message)

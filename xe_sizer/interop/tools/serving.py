@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
-from xe_sizer.interop.write import SHARERS, Exporter, ToolFiles, command_text, yaml_text
+from xe_sizer.interop.write import POOLED, SHARERS, Exporter, ToolFiles, command_text, yaml_text
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
     drafts = plan.take("serve.draft_tokens")
     plan.said("serve.acceptance_rate")
     return {
+        "runner": "pooling" if plan.peek(POOLED) else None,
         "tensor-parallel-size": tp,
         "pipeline-parallel-size": plan.take("layout.pp", 1),
         "data-parallel-size": dp if dp > 1 else None,
@@ -80,6 +81,7 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
     host = plan.take("serve.kv_host_gib")
     ranks = tp * dp * int(plan.peek("layout.pp", 1))
     return {
+        "is-embedding": bool(plan.peek(POOLED)),
         "tp-size": tp * dp,
         "pp-size": plan.take("layout.pp", 1),
         "dp-size": dp if dp > 1 else None,

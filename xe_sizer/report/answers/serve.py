@@ -52,6 +52,7 @@ from xe_sizer.report.service import (
     against,
     day_points,
     day_table,
+    encoder_points,
     fit_points,
     hardware,
     judged,
@@ -206,6 +207,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield _gpus(result)
     if result.disaggregation is not None:
         yield Point("Prefill apart", against(result, result.disaggregation))
+    yield from encoder_points(result)
     yield from day_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
