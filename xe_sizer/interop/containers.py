@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # Resources: Kubernetes API (containers, resources.limits, nodeSelector, affinity), DynamoGraphDeployment of Dynamo,
 # InferenceService and LLMInferenceService of KServe, the Compose specification (deploy.resources.reservations.devices).
 
+MIG = "mig_profile"
 _GPU_LIMIT = re.compile(r"(nvidia|amd|gpu\.intel)\.com/(gpu|mig-.*|i915)")
 _PRODUCT = re.compile(
     r"gpu[._-]?product|gke-accelerator|gpu[._-]?(type|class|model|name)|accelerator(-type)?$|cloud\.google\.com/.*gpu"
@@ -145,16 +146,25 @@ def _split(part: Node) -> list[tuple[str, Location]]:
 
 
 def _environment(node: Node, prefix: str = "env.") -> dict[str, Written]:
-    """Environment variables of a container, as a list of names and values or as a group."""
+    """Environment variables of a container, as a list of names and values or as a group; and the slice that it gets."""
     env = node.get("env") or node.get("environment")
+    part = _slice(node) if prefix else {}
     if env is None:
-        return {}
+        return part
     if isinstance(env.value, dict):
-        return {
-            f"{prefix}{each.path[-1]}": each.written for each in env.each() if not isinstance(each.value, dict | list)
-        }
+        plain = (each for each in env.each() if not isinstance(each.value, dict | list))
+        return part | {f"{prefix}{each.path[-1]}": each.written for each in plain}
     named = ((each.text("name"), each.said("value")) for each in env.each() if isinstance(each.value, dict))
-    return {f"{prefix}{name}": value for name, value in named if name and value is not None}
+    return part | {f"{prefix}{name}": value for name, value in named if name and value is not None}
+
+
+def _slice(node: Node) -> dict[str, Written]:
+    """The MIG profile that a container is given, as an argument beside those of the server."""
+    part = node.get("resources", "limits") or node.get("resources", "requests")
+    found = ((_GPU_LIMIT.fullmatch(str(each.path[-1])), each) for each in (part.each() if part is not None else ()))
+    named = (Written(match[2].partition("mig-")[2], each.where) for match, each in found if match)
+    name = next((each for each in named if each.value), None)
+    return {} if name is None else {MIG: name}
 
 
 def _limit(node: Node) -> Written | None:

@@ -15,11 +15,19 @@ from msgspec import field
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.services import DECODE, PREFILL, SGLANG, VLLM
-from xe_sizer.interop.write import AUTOSCALE, HOURLY_LOAD, PREFILL_RANKS, SAYS_PREFILL, ToolFiles, yaml_text
+from xe_sizer.interop.write import (
+    AUTOSCALE,
+    HOURLY_LOAD,
+    PREFILL_RANKS,
+    SAYS_PREFILL,
+    SHARERS,
+    ToolFiles,
+    yaml_text,
+)
 from xe_sizer.profiles.catalogue import load_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from xe_sizer.interop.write import Plan
 
@@ -58,13 +66,21 @@ def gpu_device(plan: Plan, title: str, vendors: Sequence[str] = (NVIDIA,)) -> st
     if vendor not in vendors:
         what = f"files for {title} are written for GPUs of {' and '.join(vendors)}, not for {plan.peek('gpu')}"
         raise InputError(Problem(what, plan.where("gpu"), "--gpu or --server names other hardware"))
+    part = str(plan.take("slice") or "")
+    if vendor == NVIDIA and part and not plan.peek(SHARERS):
+        return f"nvidia.com/mig-{part}"
     return DEVICES[vendor]
 
 
-def gpu_notes(plan: Plan) -> tuple[str, ...]:
-    """What a user adds so that pods get the GPU of the plan."""
-    gpu = plan.peek("gpu")
-    return (f"a nodeSelector for {gpu}, where the cluster has other GPUs too",) if gpu else ()
+def gpu_notes(plan: Plan) -> Iterator[str]:
+    """What a user adds so that pods get the GPU of the plan, or their part of it."""
+    gpu, sharers, part = plan.peek("gpu"), plan.peek(SHARERS), plan.peek("slice")
+    if sharers:
+        yield f"{part} in the device plugin's configuration (sharing, {sharers} replicas of each GPU)"
+    elif part:
+        yield f"GPUs cut into slices of {part}, and a device plugin that names them (the strategy mixed)"
+    if gpu:
+        yield f"a nodeSelector for {gpu}, where the cluster has other GPUs too"
 
 
 # The engine of a plan: its program, its image, and how its settings are passed.

@@ -74,6 +74,14 @@ def human_count(value: object) -> int | None:
     return None if word.lower() in ("auto", "none", "null") else positive_or_open(value)
 
 
+_WRITES = ("generate", "auto", "none", "draft", "transcription")
+
+
+def no_answer(value: object) -> int | None:
+    """No output tokens, of servers that embed, classify or score (`pooling`, `embed`); others say nothing of them."""
+    return None if value is False or str(value).lower() in _WRITES else 0
+
+
 def share(value: object) -> float | int | None:
     """A share of the memory of a GPU, above 0 and up to 1. Raises ImpossibleError: it is none."""
     found = number(value)
@@ -684,6 +692,8 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
         return
     replicas = draft.value(service.replicas, positive_or_open) if service.replicas is not None else 1
     own = _of_replica(draft, service)
+    if "slice" in draft.facts:  # how many of them a GPU has is not here
+        return
     if own is None or not isinstance(replicas, int):
         return
     used = [key for key in _RANKS if draft.fact(key) not in (None, 1)] or [key for key in _RANKS if key in draft.facts]

@@ -66,7 +66,7 @@ DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
     "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "rollout.engine",
-    "serve.prefill_replicas", "serve.adapters", AUTOSCALE, RATES,
+    "serve.prefill_replicas", "serve.encode_replicas", "serve.adapters", "slice", AUTOSCALE, RATES,
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (
@@ -78,7 +78,7 @@ _ELSEWHERE = (
     *(f"serve.{name}" for name in (
         "request_rate", "concurrency", "users", "think_time_s", "batch", "requests", "arrivals", "trace",
         "input_tokens", "output_tokens", "input_spread", "output_spread", "longest_input_tokens",
-        "longest_output_tokens", "images", "image_size", "prefix_hit_share", "turns",
+        "longest_output_tokens", "documents", "images", "image_size", "prefix_hit_share", "turns",
         "turn_tokens", "tool_seconds",
         "fit", "acceptance_rate", "draft_cost", "objective", "hourly_load", "replica_start_s", "percentile",
         "spare_replicas", "scheme", "expert_skew",
@@ -110,6 +110,10 @@ _TOLD = (
     "rollout.offload", "train.backend", "layout.bucket_gib",
     "layout.prefetch_elements", "layout.live_elements", "layout.reuse_elements", "layout.persistent_elements",
 )  # fmt: skip
+
+
+SHARERS = "sharers"  # of a plan: replicas that share a GPU in software
+POOLED = "pooled"  # of a plan: requests get embeddings or scores, and no tokens
 
 
 class Plan:
@@ -257,6 +261,7 @@ def build_plan(
     if "replicas" in answer:
         values["replicas"] = answer["replicas"]["count"]
     values = _of_iteration(answer) | values
+    _add_small(values, answer)
     if apart := answer.get("disaggregation"):
         values["serve.prefill_replicas"] = apart["prefill_replicas"]
         values |= {theirs: apart["prefill_layout"][key.partition(".")[2]] for key, theirs in PREFILL_RANKS.items()}
@@ -292,6 +297,16 @@ def _of_iteration(answer: Mapping[str, Any]) -> dict[str, Any]:
         "rollout.gpu_memory_utilization": round(answer["iteration"]["gpu_memory_utilization"], 4),
         "train.reference": ("adapters-off" if adapted else "copy") if kept else "none",
     }
+
+
+def _add_small(values: dict[str, Any], answer: Mapping[str, Any]) -> None:
+    """Add what is of small models: that there are no output tokens, and parts of a GPU."""
+    if answer["scenario"].get("serve", {}).get("output_tokens") == 0:
+        values[POOLED] = True
+    part = answer.get("slice") or {}
+    if part and not part["in_hardware"]:  # each of the replicas sees all of the memory
+        values[SHARERS] = part["per_gpu"]
+        values["serve.gpu_memory_utilization"] *= part["memory_share"]
 
 
 def is_elsewhere(key: str) -> bool:

@@ -6,6 +6,7 @@ Profiles (YAML) are turned into these once, by `xe_sizer.profiles`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -127,6 +128,97 @@ class Laws(Immutable):
     assumed: str | None = None
 
 
+class Slice(Immutable, eq=True):
+    """A part of an accelerator that a program sees as one.
+
+    count : of them in an accelerator; compute, memory : shares of its multiprocessors, and of its memory, each with its
+    rate [-]; bandwidth : of its memory bandwidth, where that is another share
+    turn : times that a kernel takes to start, where the parts take turns [-]
+    """
+
+    name: str
+    count: int
+    compute: float
+    memory: float
+    bandwidth: float | None = None
+    turn: float = 1.0
+
+
+# Of what one program makes of an accelerator, what several make together. Turns: four engines took 38 requests/s of an
+# A100 where one took 45 (Llama 3.1 8B, damionas.com, time-slicing vs MIG). Shared: two with 0.6 of the multiprocessors
+# each wrote 0.93 of what two accelerators did (Qwen3-4B-FP8 on A100, gopebble.com, MPS case study).
+IN_TURNS, SHARED = 0.84, 0.93
+PARTS = re.compile(r"(time-slicing|mps)-([2-9]|[1-5]\d|6[0-4])")
+
+
+def find_slice(gpu: Accelerator, name: str) -> Slice | None:
+    """The slice of a name: one of the hardware's, or so many programs that share it in software; None: there is none.
+
+        share = efficiency / programs        all of them busy
+
+    Programs that take turns have the whole accelerator in their turn and wait for it otherwise, so that every kernel
+    takes as many times as long; under MPS kernels run beside each other. Memory is divided by whoever starts them.
+
+    Parameters
+    ----------
+    gpu : the accelerator
+    name : such as 1g.10gb, time-slicing-4 or mps-2
+
+    Returns
+    -------
+    Slice, or None [-]
+
+    Source: NVIDIA MIG user guide (supported profiles); Kubernetes device plugin (sharing.timeSlicing and sharing.mps).
+    """
+    if name in gpu.slices:
+        return gpu.slices[name]
+    found = PARTS.fullmatch(name)
+    if found is None:
+        return None
+    count, turns = int(found[2]), found[1] != "mps"
+    share = (IN_TURNS if turns else SHARED) / count
+    return Slice(name, count, share, 1.0 / count, share, 1.0 / share if turns else 1.0)
+
+
+def sliced(server: Server, part: Slice) -> Server:
+    """A server whose accelerators are cut into slices, of which each runs one program.
+
+        peak = compute share x peak,  bandwidth = bandwidth share x bandwidth,  memory = memory share x memory
+        start of a kernel = turn x start
+
+    Slices have no links to each other.
+
+    Parameters
+    ----------
+    server : with whole accelerators
+    part : share of each [-]
+
+    Returns
+    -------
+    Server, of as many whole accelerators; `accelerator` is one slice, but for its design power
+
+    Source: definition; laws are shares of peaks, which slices reach as the whole does.
+    """
+    gpu, laws = server.accelerator, server.accelerator.laws
+    bandwidth = part.memory if part.bandwidth is None else part.bandwidth
+    slower = replace(
+        laws,
+        matmul={name: replace(law, floor_s=part.turn * law.floor_s) for name, law in laws.matmul.items()},
+        attention={name: replace(law, floor_s=part.turn * law.floor_s) for name, law in laws.attention.items()},
+        decode=replace(laws.decode, floor_s=part.turn * laws.decode.floor_s),
+        memory_bound_floor_s=part.turn * laws.memory_bound_floor_s,
+    )
+    one = replace(
+        gpu,
+        memory_bytes=part.memory * gpu.memory_bytes,
+        memory_bandwidth_bytes_per_s=bandwidth * gpu.memory_bandwidth_bytes_per_s,
+        peak_flops_per_s={name: part.compute * peak for name, peak in gpu.peak_flops_per_s.items()},
+        clocks_per_s=gpu.clocks_per_s and part.compute * gpu.clocks_per_s,
+        laws=slower,
+    )
+    return replace(server, accelerator=one, part=part)
+
+
 class Accelerator(Immutable):
     """One accelerator. `memory_bytes` is what the driver reports as total, not what the box says.
 
@@ -134,6 +226,7 @@ class Accelerator(Immutable):
     unified_share : of the machine's memory, which it may use where it has none of its own; None: it has its own
     clocks_per_s : of all its multiprocessors together; None where it has none, or nobody says how many
     announced : its figures are what its maker says, and nobody has published measurements
+    slices : of the hardware, by name
     """
 
     name: str
@@ -157,6 +250,7 @@ class Accelerator(Immutable):
     clocks_per_s: float | None = None
     measured: MeasuredHere | None = None
     announced: bool = False
+    slices: Mapping[str, Slice] = field(default_factory=dict)
 
 
 PriceKind = Literal["on-demand", "spot", "reserved", "capacity-block"]
@@ -188,6 +282,7 @@ class Server(Immutable):
     what nine in ten collectives are closer than to what these say [-], where they were measured.
     `host_memory_bytes` is of the node, or of a host with `host_accelerators` of them where the node has several.
     `host_most_bytes` is what the server can be ordered with, where its host memory is one configuration of several.
+    part : of an accelerator that `accelerator` is; None: it is a whole one
     What is assumed of the fabric matters to several accelerators, what is assumed of the network to several nodes.
     """
 
@@ -213,6 +308,12 @@ class Server(Immutable):
     offer: Offer = Offer()
     capex: Capex | None = None
     scale_out_error: float | None = None
+    part: Slice | None = None
+
+    @property
+    def slices(self) -> int:
+        """Programs on each accelerator: one, or as many as it has slices."""
+        return self.part.count if self.part else 1
 
     @property
     def bare(self) -> bool:

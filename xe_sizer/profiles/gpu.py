@@ -18,7 +18,7 @@ from xe_sizer.laws.collectives import (
     CollectiveLaw,
 )
 from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP4, FP8, FP32, PRECISIONS, SIXTEEN_BIT_FORMATS
-from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, MeasuredHere, UsualHost, UsualNode
+from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, MeasuredHere, Slice, UsualHost, UsualNode
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.profiles.convert import (
     Error,
@@ -79,6 +79,17 @@ class ChipProfile(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     devices: Annotated[int, Meta(ge=2, le=64)]
+
+
+class SliceProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of slice: how many of them the accelerator has, and the shares of each.
+
+    compute : of its multiprocessors; memory : of its memory, bandwidth and L2 cache
+    """
+
+    count: Annotated[int, Meta(ge=1, le=64)]
+    compute: Fraction
+    memory: Fraction
 
 
 class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,6 +212,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     inherits : an accelerator whose figures and laws hold where the file says nothing
     measured : when and how its laws were measured on the machine at hand
     chip : whose part it is, where software counts parts of a chip
+    slices : of the hardware, such as MIG profiles, by name
     announced : nobody has published measurements of it, and its figures are what its maker says; ranges are wider
     segment : who buys it; advice proposes larger GPUs of the same segment first
     suggested : advice proposes it where memory is short
@@ -221,6 +233,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...] = ()
     title: str | None = None
     chip: ChipProfile | None = None
+    slices: dict[str, SliceProfile] = {}
     announced: bool = False
     segment: Segment = "data-centre"
     streaming_multiprocessors: Annotated[int, Meta(gt=0, le=1_000_000)] | None = None
@@ -346,6 +359,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         clocks_per_s=_clocks_per_s(profile),
         measured=_measured_here(profile.measured),
         announced=profile.announced,
+        slices={name: Slice(name, one.count, one.compute, one.memory) for name, one in profile.slices.items()},
     )
 
 

@@ -100,13 +100,14 @@ def evidence_point(basis: Basis | None, scenario: Mapping[str, Any]) -> Iterator
         yield Point("", words)
 
 
-def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True) -> Point:
+def memory_point(memory: Ledger, verdict: Verdict, on_card: bool = True, holder: str = "GPU") -> Point:
     """The fullest GPU against its card, as a bar, and how sure it fits.
 
     on_card : whether a tight verdict is so for the card's memory, not for the host's
+    holder : a GPU, or a part of one
     """
     words = fit_words(verdict, on_card)
-    return memory_bar(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words)
+    return memory_bar(memory.peak_bytes, memory.usable_bytes, memory.headroom_bytes, words, holder)
 
 
 def fit_words(verdict: Verdict, on_card: bool = True) -> str:
@@ -116,11 +117,13 @@ def fit_words(verdict: Verdict, on_card: bool = True) -> str:
     return tight if chance is None else f"{tight}; probability that it fits {probability_words(chance)}"
 
 
-def memory_bar(used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "") -> Point:
+def memory_bar(
+    used_bytes: float, usable_bytes: float, free_bytes: float, further: str = "", holder: str = "GPU"
+) -> Point:
     """What is used of a GPU's memory, as a bar."""
     of_usable = f" ({percent(free_bytes / usable_bytes)})" if usable_bytes else ""
     left = f"{gib(free_bytes)} GiB free{of_usable}" if free_bytes >= 0 else f"{gib(-free_bytes)} GiB missing"
-    text = f"{gib(used_bytes)} of {gib(usable_bytes)} GiB per GPU, {left}{further}"
+    text = f"{gib(used_bytes)} of {gib(usable_bytes)} GiB per {holder}, {left}{further}"
     return Point("Memory", text, used_bytes / usable_bytes if usable_bytes else None)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Day,
         Disaggregation,
         Fit,
+        GpuSlice,
         ServeResult,
         SessionTurns,
         Span,
@@ -74,11 +75,27 @@ def hardware(result: ServeResult) -> str:
     """GPUs by replica, and their servers: `12 GPUs: 3 replicas of 4 x h100-sxm-80gb (2 x dell-xe9680-h100)`."""
     each, server = replica_gpus(result), profile_name(result, "server")
     shape = f"{each} x {profile_name(result, 'gpu') or 'GPU'}"
-    if result.disaggregation is not None:
+    if result.encoders is not None and result.disaggregation is None:
+        shape = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}: {replicas_words(result)} of {each}"
+    elif result.slice is not None:
+        whole = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}"
+        shape = f"{whole}: {replicas_words(result)} {slice_words(result.slice)}"
+    elif result.disaggregation is not None:
         shape = f"{result.gpus.count:,} x {profile_name(result, 'gpu') or 'GPU'}: {replicas_words(result)}"
     elif result.replicas.count > 1:
         shape = f"{result.gpus.count:,} GPUs: {replicas_words(result)} of {shape}"
     return shape if not server or server.startswith(BARE_SERVER) else f"{shape} ({result.gpus.nodes:,} x {server})"
+
+
+SHARING = {"mps": "MPS"}  # ways to share a GPU that are written otherwise than their name
+
+
+def slice_words(part: GpuSlice) -> str:
+    """What of a GPU a replica has: `on slices of 1g.10gb, 7 to a GPU`, `by time-slicing, 4 to a GPU`."""
+    name = clean(part.name)
+    way = name.rpartition("-")[0]
+    kind = f"on slices of {name}" if part.in_hardware else f"by {SHARING.get(way, way)}"
+    return f"{kind}, {part.per_gpu} to a GPU"
 
 
 def replicas_words(result: ServeResult) -> str:
@@ -90,8 +107,14 @@ def replicas_words(result: ServeResult) -> str:
     if result.disaggregation is not None:
         found = result.disaggregation
         prefill = f"{plural(found.prefill_replicas, 'prefill replica')} of {found.prefill_gpus:,}"
-        return f"{prefill} + {plural(found.decode_replicas, 'decode replica')} of {replica_gpus(result):,}"
-    return plural(count, "replica") + (f" ({count - spare:,} serving + {spare:,} spare)" if spare else "")
+        prefill = f"{prefill} + {plural(found.decode_replicas, 'decode replica')} of {replica_gpus(result):,}"
+        return f"{_encoders(result)}{prefill}"
+    spares = f" ({count - spare:,} serving + {spare:,} spare)" if spare else ""
+    return f"{_encoders(result)}{plural(count, 'replica')}{spares}"
+
+
+def _encoders(result: ServeResult) -> str:
+    return "" if result.encoders is None else f"{plural(result.encoders.replicas, 'image encoder')} + "
 
 
 def replica_gpus(result: ServeResult) -> int:
@@ -211,6 +234,25 @@ def _both(result: ServeResult, found: Disaggregation) -> str:
 
 def _seconds(value: float | None) -> str:
     return NOT_A_NUMBER if value is None else duration(value)
+
+
+# Images that GPUs of their own encode.
+
+
+def encoder_points(result: ServeResult) -> Iterator[Point]:
+    """How many GPUs encode images, what a request waits for there, and the service without them."""
+    found = result.encoders
+    if found is None:
+        return
+    full = found.queue_s is None
+    busy = "which take no more" if full else f"busy {percent(found.utilisation)}"
+    queue = "" if found.queue_s is None else f", {duration(found.queue_s)} in the queue"
+    parts = f"{duration(found.encode_s)} to encode{queue}"
+    sent = f"{byte_size(found.embedding_bytes)} sent {WAY.get(found.path, found.path)} in {duration(found.transfer_s)}"
+    yield Point("Encoders", f"{plural(found.replicas, 'GPU')} for images, {busy}: {parts}, {sent}")
+    if found.otherwise_gpus is not None and found.otherwise_ttft_s is not None:
+        other = f"{plural(found.otherwise_gpus, 'GPU')}, {duration(found.otherwise_ttft_s)} to the first token"
+        yield Point("", f"with the encoder in every replica: {other}")
 
 
 # Sessions that come back to their cache.

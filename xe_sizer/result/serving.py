@@ -202,6 +202,26 @@ class Disaggregation(Struct, frozen=True):
     by: str
 
 
+class ImageEncoders(Struct, frozen=True):
+    """GPUs that only encode images, and send the embeddings to the replicas.
+
+    replicas : of one GPU each; utilisation : of them
+    queue_s, encode_s, transfer_s : mean parts of the time to the first token; queue_s null where it is unbounded
+    embedding_bytes : of a request; path : over which they go, node or network
+    otherwise_gpus, otherwise_ttft_s : the service whose replicas encode their own images; null where it has no answer
+    """
+
+    replicas: int
+    utilisation: float
+    queue_s: float | None
+    encode_s: float
+    transfer_s: float
+    embedding_bytes: float
+    path: str
+    otherwise_gpus: int | None = None
+    otherwise_ttft_s: float | None = None
+
+
 # The answer.
 
 OVERLOADED = "overloaded"
@@ -453,6 +473,22 @@ class Benchmark(Struct, frozen=True):
     preemptions: int
 
 
+class GpuSlice(Struct, frozen=True):
+    """The part of a GPU that each replica runs on.
+
+    name : as it was asked for; per_gpu : of them on a GPU, each with one replica
+    compute_share, memory_share, bandwidth_share : of the GPU, with all the others busy
+    in_hardware : multiprocessors and memory are its own (MIG, partitions); else the replicas share them in software
+    """
+
+    name: str
+    per_gpu: int
+    compute_share: float
+    memory_share: float
+    bandwidth_share: float
+    in_hardware: bool
+
+
 class FleetOption(Struct, frozen=True):
     """The service on one kind of hardware. Latencies are those that limits are compared with.
 
@@ -568,6 +604,8 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     cautions : what a reader must know to read the verdict right, such as what a failure stops; also among the warnings
     misread : limits that are read in seconds and look like milliseconds, in words; the first of the warnings
     images : in each prompt; null where there are none
+    slice : of a GPU that each replica runs on; null where replicas have whole GPUs
+    encoders : that encode images on GPUs of their own; null where replicas encode theirs
     kept_load : what a service without a load would keep, so that nothing is judged; null where there is a load
     day : hours of different load; null where nobody gives them
     test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
@@ -600,11 +638,13 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     kept_load: KeptLoad | None = None
     day: Day | None = None
     disaggregation: Disaggregation | None = None
+    encoders: ImageEncoders | None = None
     adapters: Adapters | None = None
     speculation: Speculation | None = None
     session_cache: SessionCache | None = None
     session_turns: SessionTurns | None = None
     fit: Fit | None = None
+    slice: GpuSlice | None = None
     advice: tuple[Advice, ...] = ()
     cautions: tuple[str, ...] = ()
     misread: tuple[str, ...] = ()

@@ -326,6 +326,7 @@ class ServeKeys(TypedDict, total=False):
     prefill_pp: int | None
     prefill_ep: int | None
     prefill_dp: int | None
+    encode_replicas: int | str | None
     spare_replicas: int | None
 
 
@@ -335,6 +336,7 @@ class Keys(TypedDict, total=False):
     model: str | Path | Mapping[str, object] | None
     server: str | Path | None
     gpu: str | Path | None
+    slice: str | Path | None
     gpus: int | None
     nodes: int | None
     host_memory_gib: float | None

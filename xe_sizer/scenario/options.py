@@ -21,7 +21,10 @@ SERVE_OPTIONS = _options(SERVING, None)
 ALL_OPTIONS = _options(TRAINING, SERVING, None)
 OPTION_OF: Mapping[str, str] = MappingProxyType({key: option for option, key in ALL_OPTIONS.items()})
 """The option of every key that has one."""
-SERVE_LIMITS = frozenset(each.name for each in KEYS.values() if each.of and each.wing == SERVING)
+SERVE_ALONE = frozenset(
+    each.name for each in KEYS.values() if each.wing == SERVING and not each.name.startswith("serve.")
+)
+"""Limits and hardware that inference alone knows."""
 COMMAND_LINE = CommandLine(OPTION_OF, frozenset(each.name for each in KEYS.values() if each.two_way))
 
 PREFIX = "XE_SIZER_"

@@ -492,6 +492,13 @@ class ServeSection(Section, frozen=True):
     prefill_dp: Annotated[
         Degree | None, about("Attention groups of a prefill replica", panel="Prefill and decode apart")
     ] = None
+    encode_replicas: Annotated[
+        Degree | Literal["auto"] | None,
+        about(
+            "GPUs that only encode images and send the embeddings to the replicas; auto: as many as the load needs",
+            panel="Prefill and decode apart",
+        ),
+    ] = None
     spare_replicas: Annotated[Spares | None, about("Extra replicas in case of failures", panel="Limits and prices")] = (
         None
     )
@@ -1245,6 +1252,14 @@ class ScenarioFile(Section, frozen=True):
     gpu: Annotated[
         Name | None,
         about("Accelerator, e.g. H100; auto: this machine's", panel="Hardware", both=True),
+    ] = None
+    slice: Annotated[
+        Name | None,
+        about(
+            "Part of a GPU for each replica: a MIG profile such as 1g.10gb, time-slicing-4 or mps-4",
+            panel="Hardware",
+            wing=SERVING,
+        ),
     ] = None
     gpus: Annotated[Degree | None, about("Number of GPUs; searched for if omitted", panel="Hardware", both=True)] = None
     nodes: Annotated[Degree | None, about("Number of servers", panel="Hardware", both=True)] = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.device import FP4, sixteen_bit
+from xe_sizer.laws.hardware import find_slice
 from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.scenario.conflicts import (
     Asked,
@@ -101,7 +102,7 @@ def encoders_write_nothing(asked: AskedService, model: ModelShape) -> Found:
 # Keys of answers, of the cache that they need, and of what the simulation of a test has none of.
 OF_ANSWERS = (
     "output_spread", "longest_output_tokens", "turns", "turn_tokens", "tool_seconds", "draft_tokens", "acceptance_rate",
-    "draft_cost", "kv_cache", "kv_host_gib", "prefix_hit_share", "prefill_replicas", "fit", "cpu_layers",
+    "draft_cost", "kv_host_gib", "prefix_hit_share", "prefill_replicas", "fit", "cpu_layers",
 )  # fmt: skip
 WITHOUT = "leave it out, or give output_tokens"
 
@@ -270,6 +271,20 @@ def prefill_goes_apart(asked: AskedService, engine: Engine) -> Found:
         yield "serve.spare_replicas", message, "set a number of prefill_replicas above what the load needs"
 
 
+def encoders_go_apart(asked: AskedService, engine: Engine) -> Found:
+    """GPUs that only encode images, of requests without any, or where the engine has none."""
+    serve, key = asked.serve, "serve.encode_replicas"
+    if serve.encode_replicas is None:
+        return
+    if not serve.images:
+        yield key, "'encode_replicas' needs images", "say how many images a prompt has: serve.images"
+    if not engine.batching.disaggregates:
+        yield key, f"{engine.name} encodes no images on GPUs of their own", "take an engine that does, such as vllm"
+    for name in ("batch", "requests", "trace", "spare_replicas", "turns"):
+        if getattr(serve, name):
+            yield key, f"'encode_replicas' and '{name}' do not go together", "leave one of them out"
+
+
 def host_cache_is_kept(asked: AskedService, engine: Engine) -> Found:
     """A cache in host memory that the engine does not keep."""
     if engine.memory.host_cache == "none" and (asked.serve.kv_host_gib or 0) > 0:
@@ -419,10 +434,27 @@ def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
         yield from (("lora.targets", problem.message, problem.hint) for problem in error.problems)
 
 
+def slices_stand_alone(asked: AskedService, server: Server) -> Found:
+    """A slice that the GPU has not, or what takes several accelerators that are linked."""
+    name, gpu = asked.scenario.values.slice, server.accelerator
+    if name is None:
+        return
+    if find_slice(gpu, name) is None:
+        known = ", ".join((*gpu.slices, "time-slicing-4", "mps-4"))
+        yield "slice", f"{gpu.name} has no slice '{name}'", f"there are {known} and other numbers of the last two"
+    for key in ("tp", "pp", "dp"):
+        if (getattr(asked.layout, key) or 1) > 1:
+            yield f"layout.{key}", f"a replica on a slice has no {key}: slices are not linked", "leave one of them out"
+    for key in ("prefill_replicas", "encode_replicas", "cpu_layers"):
+        if getattr(asked.serve, key):
+            yield f"serve.{key}", f"'{key}' and 'slice' do not go together", "leave one of them out"
+
+
 _APART = "say how many replicas only read prompts, or auto"
 RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_server(servers_are_owned),
+    of_server(slices_stand_alone),
     of_model(experts_are_there),
     of_model(placement_divides),
     of_model(encoders_write_nothing),
@@ -440,6 +472,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),
     of_engine(prefill_goes_apart),
+    of_engine(encoders_go_apart),
     of_engine(layers_go_to_the_cpu),
     needs("serve.host_memory_gb_per_s", "serve.cpu_layers", "say how many layers, or auto"),
     of_engine(host_cache_is_kept),

@@ -1,4 +1,4 @@
-"""Prefill and decode on replicas of their own: the rate that they take and how long users wait.
+"""Prefill, decode and encoders of images on replicas of their own: the rate that they take and how long users wait.
 
 A request waits for its prompt to be read, its cache goes to the replica that answers, and nothing stops its decodes.
 """
@@ -16,15 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
-from xe_sizer.serving.job import FULL, HIGHEST_LOAD
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD, ReplicaLayouts
 from xe_sizer.serving.memory import request_bytes
 from xe_sizer.serving.queueing import TO_THE_END, Latencies, Steady, evenly, highest, latencies, mean_past
-from xe_sizer.serving.step_time import Work, prefill_time, step_time
+from xe_sizer.serving.step_time import Work, prefill_time, step_time, vision_encoder
 from xe_sizer.serving.uncertainty import allowed_latencies
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
-    from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
+    from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.queueing import Curve
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.step_time import StepTime
@@ -89,6 +89,100 @@ def transfer_s(
     """
     message = np.maximum(request_bytes(job, prefill, tokens), request_bytes(job, decode, tokens))
     return collective_time_s(POINT_TO_POINT, message, 2.0, np.where(same_node, 2.0, 1.0), job.network)
+
+
+# Images that GPUs of their own encode.
+
+
+class Encoders(Immutable):
+    """GPUs that only encode images, in front of the replicas that are sent the embeddings.
+
+    replicas : of one GPU each; utilisation : of them, above 1 where more images come than they encode [-]
+    top_rate : requests per second whose images they encode [1/s]
+    queue_s, encode_s, sent_s : mean wait of a request for an encoder, its images alone, its embeddings on their way
+    embedding_bytes : of a request [bytes]; same_node : whether they stay inside a node
+    """
+
+    replicas: int
+    utilisation: float
+    top_rate: float
+    queue_s: float
+    encode_s: float
+    sent_s: float
+    embedding_bytes: float
+    same_node: bool
+
+    @property
+    def total_s(self) -> float:
+        """From the arrival of a request to its embeddings, in the mean [s]."""
+        return self.queue_s + self.encode_s + self.sent_s
+
+
+BUSY = 0.7  # chosen: share of their time that encoders work at most where their number is open
+BUSIEST = 0.95  # chosen: the same up to which their queue is computed; what more images wait follows from the load
+
+
+def images_s(job: ServingJob, requests: float) -> float:
+    """Time in which one accelerator encodes the images of so many requests together.
+
+        t = t(vision encoder) + step of the host
+
+    Parameters
+    ----------
+    job : with the images of a request, and the encoder in its model
+    requests : whose images are encoded together [-]
+
+    Returns
+    -------
+    float [s]
+
+    Source: `serving.step_time.vision_encoder`.
+    """
+    assert job.images is not None
+    work = Work(prefills=requests, prefill_tokens=job.images.prompt_tokens)
+    step = step_time(job, ReplicaLayouts.of(), work)
+    return float(step.parts[vision_encoder.name][0]) + job.engine.step_s
+
+
+def encoders(job: ServingJob, rate: float, asked: int | None, same_node: bool) -> Encoders:
+    """GPUs that encode the images of so many requests per second.
+
+        n = ceil(rate each / 0.7),  each = t(b requests) / b
+        b = max(floor(max_step_tokens / tokens of the images of a request), 1)
+        bytes = tokens of the images x hidden x element
+
+    Parameters
+    ----------
+    job : with the images of a request, and the encoder in its model
+    rate : of the service [1/s]
+    asked : how many there are; None: as many as the rate needs
+    same_node : whether embeddings stay inside a node
+
+    Returns
+    -------
+    Encoders, seconds [s], bytes [bytes] and requests per second [1/s]
+
+    Source: `waiting_s`; vLLM's encoder cache and its connectors (distributed/ec_transfer), whose budget is that of a
+    step; SGLang --encoder-only.
+    """
+    assert job.images is not None
+    tokens = job.images.each * job.images.seen.tokens
+    together = max(job.engine.batching.max_step_tokens // tokens, 1.0)
+    alone_s, each_s = images_s(job, 1.0), images_s(job, together) / together
+    count = asked or max(int(np.ceil(rate * each_s / BUSY)), 1)
+    load = rate * each_s / count
+    sent_bytes = tokens * job.model.hidden * job.element_bytes
+    near = 2.0 if same_node else 1.0
+    return Encoders(
+        replicas=count,
+        utilisation=load,
+        top_rate=HIGHEST_LOAD * count / each_s,
+        queue_s=float(waiting_s(min(rate / count, BUSIEST / each_s), alone_s, each_s)),
+        encode_s=alone_s,
+        sent_s=float(np.max(collective_time_s(POINT_TO_POINT, sent_bytes, 2.0, near, job.network))),
+        embedding_bytes=sent_bytes,
+        same_node=same_node,
+    )
 
 
 # The two pools: a queue of prompts, and steps of decodes alone.

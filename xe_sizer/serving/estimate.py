@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.result.common import Limit
     from xe_sizer.scenario.schema import LimitsSection
+    from xe_sizer.serving.disaggregation import Encoders
     from xe_sizer.serving.job import ReplicaLayouts
     from xe_sizer.serving.memory import ServingMemory
     from xe_sizer.serving.queueing import Curve
@@ -116,6 +117,7 @@ class Choice(Immutable):
     places : requests that a replica runs at once
     curve : the states of the placement, from one request to as many as fit; None for a batch, and beside prefills
     prefills : replicas that only read prompts; the others then only decode
+    encoders : GPUs that only encode images, in front of the replicas
     test : what the requests of a test see of one replica; None where the service goes on for ever
     """
 
@@ -132,6 +134,7 @@ class Choice(Immutable):
     point: Point
     curve: Curve | None = None
     prefills: PrefillReplicas | None = None
+    encoders: Encoders | None = None
     test: Outcome | None = None
 
 
@@ -209,12 +212,16 @@ def least_cache_bytes(resolved: ResolvedService, placements: ReplicaLayouts) -> 
 
 
 def count_replicas(resolved: ResolvedService, placements: ReplicaLayouts) -> Array:
-    """Replicas at work on the GPUs asked for, spare ones set aside; one where the number is open."""
+    """Replicas at work on the GPUs asked for, spare ones set aside; where the number is open those of one placement.
+
+    That is one, or as many as a GPU has slices.
+    """
     if resolved.gpus is None:
-        return np.ones(len(placements))
-    node, each = resolved.job.server.accelerators, placements.gpus
-    packed = -(-resolved.gpus // node) * (node // each)  # a replica that fits a server lies inside one
-    found = np.where(each <= node, np.minimum(packed, resolved.gpus // each), resolved.gpus // each)
+        return np.full(len(placements), float(resolved.job.server.slices))
+    slices, each = resolved.job.server.slices, placements.gpus
+    node, gpus = resolved.job.server.accelerators * slices, resolved.gpus * slices
+    packed = -(-gpus // node) * (node // each)  # a replica that fits a server lies inside one
+    found = np.where(each <= node, np.minimum(packed, gpus // each), gpus // each)
     return np.asarray(np.maximum(found - resolved.spare_replicas, 1), dtype=float)
 
 
@@ -297,9 +304,10 @@ class ServingEstimate(Immutable):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all replicas, spare ones and those that only read prompts too."""
+        """GPUs of all replicas, spare ones and those that only read prompts or encode images too."""
         reading = self.choice.prefills.gpus if self.choice.prefills else 0
-        return int(self.placement.gpus[0]) * self.replicas + reading
+        reading += self.choice.encoders.replicas if self.choice.encoders else 0
+        return math.ceil(int(self.placement.gpus[0]) * self.replicas / self.resolved.job.server.slices) + reading
 
     @cached_property
     def nodes(self) -> int:
@@ -308,8 +316,11 @@ class ServingEstimate(Immutable):
         Spare replicas are for the failure of a server: with them there is one server more than the load needs, if the
         load then survives it and nobody says how many GPUs there are.
         """
-        each, node = int(self.placement.gpus[0]), self.resolved.job.server.accelerators
-        if self.choice.prefills or each > node:  # replicas of two sizes, which share servers, or over several
+        server = self.resolved.job.server
+        each, node = int(self.placement.gpus[0]), server.accelerators * server.slices
+        if (
+            self.choice.prefills or self.choice.encoders or each > node
+        ):  # replicas of two sizes, which share servers, or over several
             return math.ceil(self.gpus / node)
         fewest, needed = (math.ceil(count / (node // each)) for count in (self.replicas, self.working_replicas))
         fixed = self.resolved.gpus is not None or self.resolved.load in (None, "batch")

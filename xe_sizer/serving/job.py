@@ -274,6 +274,7 @@ class ServingJob(Immutable):
     images : of every request; None: none, though the encoder of a model that sees is loaded
     adapters : beside the weights; None: none
     fetch_s : that the mean request waits for its cache from host memory [s]
+    encode_s : that it waits for its images from GPUs that encode them apart [s]
     drafter : of speculative decoding; None: nothing that takes time or memory
     dispatcher : of tokens to experts; expert_skew, redundant_experts : as in `graph.operators.Kernels` [-]
     halves : steps are computed in two halves that hide each other's exchanges
@@ -293,6 +294,7 @@ class ServingJob(Immutable):
     images: Images | None = None
     adapters: ServedAdapters | None = None
     fetch_s: float = 0.0
+    encode_s: float = 0.0
     cpu: CpuLayers | None = None
     allocated: Allocated | None = None
     drafter: Drafter | None = None
@@ -336,8 +338,11 @@ class ServingJob(Immutable):
 
     @property
     def request_s(self) -> float:
-        """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s]."""
-        return self.fetch_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
+        """Time that the host takes to take in a request; fixed efficiencies time the accelerator alone [s].
+
+        With what the request waits for its cache, and for its images.
+        """
+        return self.fetch_s + self.encode_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
 
 
 def reserves(engine: Engine, scheme: Scheme, gpu: Accelerator) -> bool:

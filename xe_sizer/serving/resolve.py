@@ -18,7 +18,7 @@ from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import FP4, INT4, INT8, sixteen_bit
-from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE
+from xe_sizer.laws.hardware import INFERENCE_POWER_SHARE, find_slice, sliced
 from xe_sizer.profiles.catalogue import default_engine, load_engine
 from xe_sizer.profiles.text import at_home
 from xe_sizer.result import serving as result
@@ -299,6 +299,10 @@ def resolve(scenario: Scenario, registry: Registry, objectives: Objectives = INT
     problems += conflicts(AskedService(scenario, model, server, gpus, engine, found), RULES)
     if problems or scenario.invalid_keys or not (model and server and engine and found):
         raise InputError(in_reading_order(problems, scenario))
+    if scenario.values.slice is not None:
+        part = find_slice(server.accelerator, provenance.resolve_default("slice", None))
+        assert part is not None  # `slices_stand_alone` refused others
+        server = sliced(server, part)
     return _assembled(scenario, provenance, registry, model, server, engine, found, gpus, objectives)
 
 
@@ -531,6 +535,7 @@ def _replicas(values: ScenarioFile, turns: Turns | None) -> dict[str, Any]:
         "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
         "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
         "prefill_replicas": serve.prefill_replicas,
+        "encode_replicas": serve.encode_replicas,
         "returning": returning,
         "fit": serve.fit,
     }

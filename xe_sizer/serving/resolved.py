@@ -40,6 +40,7 @@ class ResolvedService(Immutable):
     objective : latency or throughput, for which the placement is chosen; None: as the load asks
     prefill_replicas : replicas that only read prompts, beside which the others only decode; "auto": as many as is best;
     None: all do both. prefill_fixed : sizes of their placement that the user chose
+    encode_replicas : GPUs that only encode images; "auto": as many as the load needs; None: replicas encode their own
     fit : context or sessions, the most of which is looked for; None: neither
     replicas : at work, where they are known; None: as many as the load needs, or as the GPUs hold
     values, origins : scenario keys with defaults filled in, and where each that counts comes from
@@ -68,6 +69,7 @@ class ResolvedService(Immutable):
     warnings: tuple[str, ...]
     objective: str | None = None
     prefill_replicas: int | str | None = None
+    encode_replicas: int | str | None = None
     replicas: int | None = None
     returning: HostCache | Turns | None = None
     fit: str | None = None

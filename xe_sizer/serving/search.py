@@ -15,7 +15,7 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.result.serving import Fit, SessionCache, SessionTurns, Turn
 from xe_sizer.scenario.provenance import with_values
-from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, prompts_of
+from xe_sizer.serving.disaggregation import Kinds, Pools, decoding_only, encoders, prompts_of
 from xe_sizer.serving.estimate import (
     PERCENTILES,
     Point,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xe_sizer.graph.operators import Array, IntArray
+    from xe_sizer.serving.disaggregation import Encoders
     from xe_sizer.serving.estimate import Cases, Choice, Flags
     from xe_sizer.serving.job import ServingJob, Traffic
     from xe_sizer.serving.memory import Hits, ServingMemory
@@ -879,6 +880,8 @@ def size(resolved: ResolvedService) -> ServingEstimate:
 
 def _size_once(resolved: ResolvedService) -> ServingEstimate:
     """The same with the lengths of its requests as they are."""
+    if resolved.encode_replicas is not None:
+        return _behind_encoders(resolved)
     if resolved.prefill_replicas is not None:
         return _in_two_pools(resolved)
     placements = legal_placements(resolved.job, resolved.fixed, resolved.most_gpus())
@@ -895,6 +898,63 @@ def _size_once(resolved: ResolvedService) -> ServingEstimate:
     if resolved.requests is not None:
         choice = tested(resolved, choice)
     return ServingEstimate(resolved, choice, size)
+
+
+def _behind_encoders(resolved: ResolvedService) -> ServingEstimate:
+    """Images encoded on GPUs of their own; the replicas have the model without its encoder.
+
+    What requests wait for their images shortens what is left for the first token, and the rate that comes of it says
+    how many encoders there are: both are found in turns.
+    """
+    job, asked, server = resolved.job, resolved.encode_replicas, resolved.job.server
+    number = None if asked == AUTO else int(asked or 1)
+    lean = replace(job, model=replace(job.model, vision=None), images=None)
+    near = resolved.gpus is not None and resolved.gpus <= server.accelerators
+    in_front, rate = encoders(job, 0.0, number, near), 0.0
+    for _ in range(MOST_ROUNDS):
+        left = None if resolved.gpus is None else resolved.gpus - in_front.replicas
+        if left is not None and left < 1:
+            message = f"{in_front.replicas} GPUs that encode images leave none of {resolved.gpus} for the model"
+            raise InputError(Problem(message, resolved.scenario.locate(("serve", "encode_replicas")), "give more GPUs"))
+        behind = replace(lean, encode_s=in_front.total_s)
+        sized = _size_once(replace(resolved, encode_replicas=None, gpus=left, job=behind))
+        before, rate = rate, sized.requests_per_s
+        near = sized.gpus + in_front.replicas <= server.accelerators
+        again = encoders(job, rate, number, near)
+        if again.replicas == in_front.replicas and math.isclose(rate, before, rel_tol=CLOSE):
+            break
+        in_front = again
+
+    def size_again(changed: ResolvedService) -> ServingEstimate:
+        """Another service of the same model, which has its encoder again."""
+        whole = replace(changed.job, model=job.model, images=job.images, encode_s=0.0)
+        return size(replace(changed, job=whole))
+
+    shown = replace(sized.resolved, encode_replicas=asked, gpus=resolved.gpus)
+    choice = _no_faster_than(in_front, sized) if in_front.utilisation >= HIGHEST_LOAD else sized.choice
+    return ServingEstimate(shown, replace(choice, encoders=in_front), size_again)
+
+
+def _no_faster_than(in_front: Encoders, sized: ServingEstimate) -> Choice:
+    """The choice of replicas that get no more requests than encoders let through; others wait, or no more come."""
+    choice, point, resolved = sized.choice, sized.point, sized.resolved
+    each = in_front.top_rate / sized.working_replicas
+    more_s = 0.0
+    if resolved.load == "request_rate":
+        more_s = math.inf
+    elif resolved.load is not None:
+        more_s = max(resolved.amount / in_front.top_rate - resolved.think_s - point.request_s, 0.0)
+    longer = {at: (ttft + more_s, tpot, whole + more_s) for at, (ttft, tpot, whole) in point.percentiles.items()}
+    slower = replace(
+        point,
+        requests_per_s=point.requests_per_s if math.isinf(more_s) else min(point.requests_per_s, each),
+        ttft_s=point.ttft_s + more_s,
+        request_s=point.request_s + more_s,
+        percentiles=longer,
+    )
+    full, top = min(choice.full_rate, each / HIGHEST_LOAD), min(choice.top_rate, each)
+    load = choice.top_load * top / choice.top_rate if choice.top_rate else 0.0
+    return replace(choice, point=slower, full_rate=full, top_rate=top, top_load=load)
 
 
 def _in_two_pools(resolved: ResolvedService) -> ServingEstimate:

@@ -47,6 +47,9 @@ def worthwhile(placements: ReplicaLayouts, fitting: NDArray[np.bool_]) -> NDArra
 def _candidates(
     job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None
 ) -> Iterator[tuple[int, int, int, int]]:
+    if job.server.part is not None:  # slices are not linked
+        yield 1, 1, 1, 1
+        return
     node = job.server.accelerators
     odd = most_gpus is not None and most_gpus % node != 0
     for tp in _sizes(fixed.get("tp"), node if job.engine.pipelined else 1):

@@ -26,6 +26,8 @@ from xe_sizer.result.serving import (
     Day,
     DayHour,
     Disaggregation,
+    GpuSlice,
+    ImageEncoders,
     KeptLoad,
     KvCache,
     Latency,
@@ -350,6 +352,28 @@ def disaggregation(estimate: ServingEstimate) -> Disaggregation | None:
     )
 
 
+def build_encoders(estimate: ServingEstimate, details: bool = True) -> ImageEncoders | None:
+    """Build what is said of GPUs that only encode images; None where there are none.
+
+    details : with the service whose replicas encode their own
+    """
+    found = estimate.choice.encoders
+    if found is None:
+        return None
+    other = estimate.resized(encode_replicas=None) if details else None
+    return ImageEncoders(
+        replicas=found.replicas,
+        utilisation=min(found.utilisation, 1.0),
+        queue_s=found.queue_s if found.utilisation < HIGHEST_LOAD else None,
+        encode_s=found.encode_s,
+        transfer_s=found.sent_s,
+        embedding_bytes=found.embedding_bytes,
+        path="node" if found.same_node else "network",
+        otherwise_gpus=other.gpus if other else None,
+        otherwise_ttft_s=_finite(other.ttft_s) if other else None,
+    )
+
+
 def build_layout(placement: ReplicaLayouts) -> ReplicaLayout:
     """Build the sizes of one placement."""
     return ReplicaLayout(**{name: int(getattr(placement, name)[0]) for name in ReplicaLayout.__struct_fields__})
@@ -557,6 +581,7 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
     if untuned(resolved.job, estimate.placement)[0]:
         engine, gpu = resolved.job.engine.name, resolved.job.server.accelerator.name
         yield f"{engine} has no tuned kernel for experts of this size on {gpu}: they are slower, by a share that varies"
+    yield from _shared(resolved)
     yield from _saturated(estimate)
     yield from host_cache_warnings(estimate)
     if cpu := resolved.job.cpu:
@@ -593,6 +618,16 @@ def _drafts(estimate: ServingEstimate) -> Iterator[str]:
         words = f"how often drafts are kept is assumed: {rates} by position, {kept[1]} tokens a step"
         source = f"published are {kept[0]} to {kept[2]}: {METHODS[name].source}"
         yield f"{words}; acceptance_rate sets what the engine reports; {source}"
+
+
+def _shared(resolved: ResolvedService) -> Iterator[str]:
+    """What replicas that share a GPU in software must be told, and what is assumed of the others."""
+    part = build_slice(resolved)
+    if part is None or part.in_hardware:
+        return
+    share = resolved.job.engine.memory.utilization * part.memory_share
+    yield f"{part.per_gpu} replicas share the memory of a GPU: start each engine with a share of {share:.3g}"
+    yield f"times are those with all {part.per_gpu} replicas of a GPU at work ({part.name})"
 
 
 def _assumed_lengths(resolved: ResolvedService) -> Iterator[str]:
@@ -653,8 +688,12 @@ def _failing(estimate: ServingEstimate) -> Iterator[str]:
     alone = resolved.load == "concurrency" and resolved.amount == 1  # who asks for one request at a time
     if not estimate.ok or resolved.load in (None, "batch") or alone or estimate.choice.test:
         return
-    if prefills is not None:  # replicas of two kinds, which share servers
-        one = [kind for kind, each in (("prefill", prefills.replicas), ("decode", count)) if each == 1]
+    encoders = estimate.choice.encoders
+    if prefills is not None or encoders is not None:  # replicas of several kinds, which share servers
+        kinds = {"prefill": prefills.replicas, "decode": count} if prefills else {"serving": count}
+        if encoders is not None:
+            kinds = {"encode": encoders.replicas, **kinds}
+        one = [kind for kind, each in kinds.items() if each == 1]
         if one:
             yield f"there is one {' and one '.join(one)} replica: if its server fails, nothing serves"
         return
@@ -866,16 +905,34 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         kept_load=kept_load(estimate),
         day=today if details else None,
         disaggregation=disaggregation(estimate) if details else None,
+        encoders=build_encoders(estimate, details),
         adapters=build_adapters(estimate),
         speculation=build_speculation(estimate, details),
         session_cache=session_cache(estimate),
         session_turns=session_turns(estimate, details),
         fit=build_fit(estimate),
+        slice=build_slice(resolved),
         cautions=tuple(cautions(estimate)),
         misread=tuple(misread(resolved)),
         read_from_name=resolved.read_from_name,
         warnings=tuple(dict.fromkeys((*misread(resolved), *resolved.warnings, *find_warnings(estimate)))),
         sources=tuple(_sources(estimate)) if details else (),
+    )
+
+
+def build_slice(resolved: ResolvedService) -> GpuSlice | None:
+    """Build the part of a GPU that a replica has; None where it has whole ones."""
+    server = resolved.job.server
+    part = server.part
+    if part is None:
+        return None
+    return GpuSlice(
+        name=part.name,
+        per_gpu=part.count,
+        compute_share=part.compute,
+        memory_share=part.memory,
+        bandwidth_share=part.memory if part.bandwidth is None else part.bandwidth,
+        in_hardware=part.name in server.accelerator.slices,
     )
 
 
@@ -885,7 +942,8 @@ def find_scenario(estimate: ServingEstimate) -> dict[str, Any]:
     job = resolved.job
     nested = resolved_scenario(resolved.scenario, resolved.values, resolved.origins, job.model, job.server)
     origin, serve = nested["origin"], nested.setdefault("serve", {})
-    formats = {"weights": job.scheme.weights, "activations": job.scheme.activations, "kv_cache": job.scheme.cache}
+    formats = {"weights": job.scheme.weights, "activations": job.scheme.activations}
+    formats |= {"kv_cache": job.scheme.cache} if job.answers else {}
     for name, used in formats.items():
         serve[name] = used.name
         origin.setdefault(f"serve.{name}", origin.get("serve.scheme", "default"))
@@ -1083,6 +1141,9 @@ def _overload(estimate: ServingEstimate) -> Reason:
     words = f"{replicas} replicas of {shape} sustain" if replicas > 1 else f"one replica of {shape} sustains"
     if prefills:
         words = f"{prefills.replicas} prefill and {replicas} decode replicas sustain"
+    encoders = estimate.choice.encoders
+    if encoders is not None and encoders.utilisation >= HIGHEST_LOAD:
+        words = f"{encoders.replicas} image encoder{'s sustain' if encoders.replicas > 1 else ' sustains'}"
     most = rounded(HIGHEST_LOAD * estimate.choice.full_rate * replicas, down=True)
     message = f"{asked:,.6g} requests/s are more than the {most:g} that {words}"
     return Reason(code=OVERLOADED, message=message)

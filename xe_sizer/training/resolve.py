@@ -20,7 +20,7 @@ from xe_sizer.laws.network import network
 from xe_sizer.profiles.catalogue import load_optimizer, load_quantiser, load_stack
 from xe_sizer.profiles.finder import default_name
 from xe_sizer.scenario.conflicts import conflicts
-from xe_sizer.scenario.options import SERVE_LIMITS
+from xe_sizer.scenario.options import SERVE_ALONE
 from xe_sizer.scenario.provenance import (
     Provenance,
     assumptions,
@@ -1054,11 +1054,12 @@ def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[
     if job.method.kind.rollout is None:
         sections = {key.partition(".")[0] for key in scenario.origin} & OF_ITERATIONS
         yield from (f"{one} settings have no effect on the job {job.method.name}" for one in sorted(sections))
-    served = {key for key, origin in scenario.origin.items() if origin != "env" and key in SERVE_LIMITS}
+    served = {key for key, origin in scenario.origin.items() if origin != "env" and key in SERVE_ALONE}
     if any(key.startswith("serve.") and origin != "env" for key, origin in scenario.origin.items()):
         served.add("serve settings")
     if served:
-        yield f"{' and '.join(sorted(served))} have no effect on the job {job.method.name}"
+        verb = "have" if len(served) > 1 or "serve settings" in served else "has"
+        yield f"{' and '.join(sorted(served))} {verb} no effect on the job {job.method.name}"
     yield from left_out(scenario, job)
     yield from assumptions(model, job.server)
     yield from borrowed_laws(job.server.accelerator, efficiency)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
-from xe_sizer.interop.write import Exporter, ToolFiles, command_text, yaml_text
+from xe_sizer.interop.write import POOLED, SHARERS, Exporter, ToolFiles, command_text, yaml_text
 from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE, EAGLE3, MTP, NGRAM
 from xe_sizer.units import GIB
 
@@ -38,9 +38,10 @@ _WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 def replica_note(plan: Plan) -> str:
     """How many such servers the plan starts."""
-    count = int(plan.take("replicas", 1))
+    count, part = int(plan.take("replicas", 1)), plan.take("slice")
     plan.said("gpus", "nodes", "gpus_per_node", "job", "serve.engine")
-    return f"start {count} of these, and share the requests among them" if count > 1 else ""
+    on = f" by {part}" if plan.peek(SHARERS) else f", each on a slice of {part}" if part else ""
+    return f"start {count} of these{on}, and share the requests among them" if count > 1 or part else ""
 
 
 def vllm_flags(plan: Plan) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
     cache = plan.take("serve.kv_cache")
     drafts = _drafts(plan, _OF_VLLM)
     return {
+        "runner": "pooling" if plan.peek(POOLED) else None,
         "tensor-parallel-size": tp,
         "pipeline-parallel-size": plan.take("layout.pp", 1),
         "data-parallel-size": dp if dp > 1 else None,
@@ -145,6 +147,7 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
     host = plan.take("serve.kv_host_gib")
     ranks = tp * dp * int(plan.peek("layout.pp", 1))
     return {
+        "is-embedding": bool(plan.peek(POOLED)),
         "tp-size": tp * dp,
         "pp-size": plan.take("layout.pp", 1),
         "dp-size": dp if dp > 1 else None,

@@ -52,6 +52,7 @@ from xe_sizer.report.service import (
     against,
     day_points,
     day_table,
+    encoder_points,
     fit_points,
     hardware,
     judged,
@@ -65,6 +66,7 @@ from xe_sizer.report.service import (
     sessions_points,
     sessions_table,
     shared,
+    slice_words,
     span_words,
     turns_table,
 )
@@ -206,6 +208,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield _gpus(result)
     if result.disaggregation is not None:
         yield Point("Prefill apart", against(result, result.disaggregation))
+    yield from encoder_points(result)
     yield from day_points(result)
     yield from _chosen(result)
     yield from _assumed(result)
@@ -213,12 +216,17 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from _adapters(result)
     yield from _speculation(result)
     yield from sessions_points(result)
-    yield memory_point(result.memory, result.verdict)
+    yield memory_point(result.memory, result.verdict, holder=_holder(result))
     yield from limits_points(result.verdict, result.cost.currency)
     if not result.verdict.ok:  # else the line under the verdict says it
         yield from (Point("", clean(words)) for words in result.misread)
     yield from (Point("", words) for words in objectives(result))
     yield from change_point(result.advice)
+
+
+def _holder(result: ServeResult) -> str:
+    """What holds a replica's memory: a GPU, or a part of one."""
+    return "GPU" if result.slice is None else "slice" if result.slice.in_hardware else "replica"
 
 
 def _chosen(result: ServeResult) -> Iterator[Point]:
@@ -247,6 +255,8 @@ def _gpus(result: ServeResult) -> Point:
     split = f" ({', '.join(sizes)})" if sizes else ""
     if result.disaggregation is not None:
         return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)}{split}")
+    if result.slice is not None:
+        return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)} {slice_words(result.slice)}")
     return Point("GPUs", f"{gpus.count:,}{nodes}: {replicas_words(result)} of {each}{split}{_fewest(result)}")
 
 
@@ -573,6 +583,10 @@ def _size_rows(result: ServeResult) -> Iterator[Row]:
     replicas, layout = result.replicas, result.layout
     sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "ep", "dp") if getattr(layout, name) > 1]
     shape = plural(replica_gpus(result), "GPU") + (f" each ({', '.join(sizes)})" if sizes else " each")
+    if result.slice is not None:
+        part = result.slice
+        shares = f"{percent(part.compute_share)} of its compute, {percent(part.memory_share)} of its memory each"
+        shape = f"{slice_words(part)}: {shares}"
     spare = f": {replicas.count - replicas.spare:,} serving + {replicas.spare:,} spare" if replicas.spare else ""
     if result.disaggregation is not None:
         apart = result.disaggregation
