@@ -71,6 +71,26 @@ def test_maxtext(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ("remat_policy: minimal_flash", ("selective", "minimal_flash", None, None)),
+        ("remat_policy: none", ("none", None, None, None)),
+        ("remat_policy: custom\nout_proj: device\nquery_proj: remat\ndecoder_layer_input: offload",
+         ("selective", None, ("out_proj",), ("decoder_layer_input",))),
+    ],
+)  # fmt: skip
+def test_remat_policies_of_maxtext(tmp_path: Path, said: str, wanted: tuple[object, ...]) -> None:
+    found = read(tmp_path, "maxtext", "mixtral_8x7B", f"per_device_batch_size: 9\n{said}")
+    keys = ("recompute", "recompute_policy", "recompute_keep", "recompute_offload")
+    assert tuple(values(found).get(f"layout.{key}") for key in keys) == wanted
+    assert not found.lost
+    assert not found.unknown
+    assert [each.key for each in read(tmp_path, "maxtext", "mixtral_8x7B", "remat_policy: mine").lost] == [
+        "remat_policy"
+    ]
+
+
+@pytest.mark.parametrize(
     ("stem", "name"),
     [("llama2_70B", "llama-2-70b"), ("deepseek_v3_236b-fp8", "deepseek-v2"), ("qwen3_30B_A3B", "qwen3-30b-a3b"),
      ("own_model", "own_model")],

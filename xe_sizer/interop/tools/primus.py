@@ -17,7 +17,7 @@ from xe_sizer.interop.megatron import Arguments, filled_in, state_megatron
 from xe_sizer.interop.readers.documents import resolved
 from xe_sizer.interop.source import Tool
 from xe_sizer.interop.values import is_on, plain, positive, positive_or_open, whole
-from xe_sizer.profiles.catalogue import Registry
+from xe_sizer.profiles.catalogue import Registry, load_stack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,16 +92,37 @@ def _maxtext_formats(draft: Draft) -> None:
         word = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}.get(plain(written.value)) if written else None
         draft.state(key, word, written)
         draft.default(key, "bf16")
-    policy = draft.peek("remat_policy")
-    if policy is None or plain(policy.value) == "full":
-        draft.state("layout.recompute", "full", draft.take("remat_policy")) if policy else None
-        draft.default("layout.recompute", "full")
+    _remat(draft)
     draft.take("attention")
     draft.default("attention", "flash", "cudnn_flash_te")
     draft.default("optimizer", "adamw")
     draft.default("train.padding", "packed")
 
 
+def _remat(draft: Draft) -> None:
+    """What layers that run again keep: by the name of a policy, or tensor by tensor with `custom`.
+
+    Source: MaxText configs/base.yml (remat_policy and the tensors below it) and layers/decoders.py (get_remat_policy).
+    """
+    policy, stack = draft.take("remat_policy"), load_stack(_MAXTEXT)
+    word = str(policy.value).lower() if policy is not None else "full"
+    listed = {name: draft.take(name) for name in stack.supports.recompute_tensors}
+    if word in ("full", "none"):
+        draft.state("layout.recompute", word, policy)
+        draft.default("layout.recompute", "full")
+    elif word in stack.recompute_policies:
+        draft.state("layout.recompute", "selective", policy)
+        draft.state("layout.recompute_policy", word, policy)
+    elif word == "custom":
+        draft.state("layout.recompute", "selective", policy)
+        for key, where in (("recompute_keep", "device"), ("recompute_offload", "offload")):
+            names = tuple(name for name, each in listed.items() if each is not None and plain(each.value) == where)
+            draft.state(f"layout.{key}", names or None, policy)
+    else:
+        draft.lose("remat_policy", f"is no policy that is known here; known are {', '.join(stack.recompute_policies)}")
+
+
+_MAXTEXT = "maxtext"
 _MODULE = re.compile(r"modules\.([^.]+)\.framework")
 _CARD = re.compile(r"mi\d{3}x", re.IGNORECASE)
 _MODELS: Mapping[str, str] = {
