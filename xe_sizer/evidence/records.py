@@ -176,7 +176,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
-    draft_tokens, acceptance_rate : proposed in a step of speculative decoding, and the probability that each is kept
+    speculative, draft_model : the method of speculative decoding, and what drafts
+    draft_tokens, draft_depth, acceptance_rate : proposed in a step, positions of a tree, and the probability that each
+    is kept, one for all positions or one for each
     """
 
     id: str
@@ -247,8 +249,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     statistic: str | None = None
     prefix_cache: bool | None = None
     prefix_hit_share: HitShare | None = None
+    speculative: str | None = None
+    draft_model: str | None = None
     draft_tokens: Degree | None = None
-    acceptance_rate: Share | None = None
+    draft_depth: Degree | None = None
+    acceptance_rate: tuple[Share, ...] | Share | None = None
     beams: Degree | None = None
     scheduler_recv_interval: Degree | None = None
     batch_wait_iters: Degree | None = None
