@@ -22,6 +22,7 @@ from xe_sizer.profiles.yaml_reader import load_yaml
 from xe_sizer.report.registry import format_names
 from xe_sizer.scenario.options import OPTIONS
 from xe_sizer.software.number_formats import FORMATS
+from xe_sizer.software.speculation import METHODS as DRAFTINGS
 from xe_sizer.software.stack import KernelChoice
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.methods import METHODS
@@ -31,6 +32,7 @@ NAMES: Mapping[str, Collection[str]] = {
     "method": METHODS,
     "adapter": ADAPTERS,
     "loss": LOSSES,
+    "drafting": DRAFTINGS,
     "number format": {*FORMATS, *PRECISIONS},
     "report format": format_names(),
     **{kind: BUILT_IN.names(kind) for kind in KINDS},
@@ -40,6 +42,7 @@ OWN = {
     "method": ("training/methods/", "training/adapters/"),  # some jobs are called as what learns
     "adapter": ("training/methods/", "training/adapters/"),
     "loss": ("graph/operators.py",),
+    "drafting": ("software/speculation.py",),
     "number format": ("software/number_formats.py", "laws/device.py"),
     "report format": ("report/formats/", "report/registry.py"),
     "stack": ("software/stack.py",),  # DeepSpeed is also a backend, below other stacks

@@ -178,7 +178,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
     dispatcher, redundant_experts, expert_skew, two_batch_overlap : of a served mixture, as the keys of `serve`
     phase : prefill or decode, of replicas that do nothing else: their sequences are all in it
-    draft_tokens, acceptance_rate : proposed in a step of speculative decoding, and the probability that each is kept
+    speculative, draft_model : the method of speculative decoding, and what drafts
+    draft_tokens, draft_depth, acceptance_rate : proposed in a step, positions of a tree, and the probability that each
+    is kept, one for all positions or one for each
     """
 
     id: str
@@ -254,8 +256,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     expert_skew: Annotated[float, msgspec.Meta(ge=1)] | None = None
     two_batch_overlap: bool | None = None
     phase: Literal["prefill", "decode"] | None = None
+    speculative: str | None = None
+    draft_model: str | None = None
     draft_tokens: Degree | None = None
-    acceptance_rate: Share | None = None
+    draft_depth: Degree | None = None
+    acceptance_rate: tuple[Share, ...] | Share | None = None
     beams: Degree | None = None
     scheduler_recv_interval: Degree | None = None
     batch_wait_iters: Degree | None = None

@@ -33,6 +33,7 @@ from xe_sizer.software.number_formats import (
     told_by,
 )
 from xe_sizer.software.release import Number, is_month, split_release, version
+from xe_sizer.software.speculation import drafting_of
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
@@ -476,9 +477,17 @@ def _launch_options(record: Record, model: ModelShape, flags: Flags) -> None:
         flags.put("lora.targets", find_targets(record, model, flags) or None)
     if record.draft_tokens:
         flags.put("serve.draft_tokens", record.draft_tokens)
-        kept = USUAL_ACCEPTANCE if record.acceptance_rate is None else record.acceptance_rate
-        unstated = f"each draft kept with a probability of {kept:g}: not stated"
-        flags.put("serve.acceptance_rate", kept, unstated if record.acceptance_rate is None else None)
+        flags.put("serve.draft_depth", record.draft_depth)
+        flags.put("serve.speculative", record.speculative)
+        flags.put("serve.draft_model", record.draft_model)
+        by_method = drafting_of(record.speculative, record.draft_model, record.draft_tokens, model) is not None
+        unstated = f"each draft kept with a probability of {USUAL_ACCEPTANCE:g}: not stated"
+        if by_method and record.acceptance_rate is None:
+            flags.assumed.append("drafts kept as often as is published of the method: not stated")
+        elif record.acceptance_rate is None:
+            flags.put("serve.acceptance_rate", USUAL_ACCEPTANCE, unstated)
+        else:
+            flags.put("serve.acceptance_rate", record.acceptance_rate)
     flags.put("serve.prefix_hit_share", record.prefix_hit_share)
     if record.prefix_cache and record.prefix_hit_share is None:
         flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")

@@ -56,13 +56,13 @@ METHODS = {
             "Kimi-K2.5 and MiniMax-M3 on SPEED-Bench coding (InferenceX golden_al_distribution)", True,
         ),
         Drafting(
-            DRAFT_MODEL, "a draft model", 3, (0.75, 0.72, 0.70), (0.60, 0.55, 0.50), (0.87, 0.85, 0.85),
-            "Qwen3-32B with Qwen3-1.7B on MT-Bench (vLLM pull request 24322), 0.6 to 0.9 (arXiv:2211.17192, table 3)",
-            True,
+            DRAFT_MODEL, "a draft model", 3, (0.75,), (0.5,), (0.9,),
+            "0.5 to 0.9 with models orders of magnitude smaller (arXiv:2211.17192); the middle is assumed", True,
         ),
         Drafting(
             NGRAM, "n-grams of the prompt", 3, (0.35, 0.60, 0.70), (0.10, 0.40, 0.50), (0.81, 0.91, 0.95),
-            "code that is edited at the upper end (vLLM pull request 24344), chat at the lower; assumed between them",
+            "0.54 to 0.81 for the first where there is a match (vLLM issue 19254 and pull request 24344); assumed "
+            "below, as steps without a match propose nothing",
         ),
     )
 }  # fmt: skip
