@@ -12,6 +12,7 @@ from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import communicators, largest_step, weights
 from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.step_time import Work, expert_parallel, step_time
+from xe_sizer.serving.summary import summarise
 
 V3 = "deepseek-v3"
 NODE = "nvidia-dgx-h100"
@@ -147,6 +148,11 @@ def test_a_service_of_many_nodes_answers() -> None:
                    serve__output_tokens=100, serve__two_batch_overlap=True, **WIDE)  # fmt: skip
     assert found.fits
     assert int(found.placement.gpus[0]) == 72
+    experts = summarise(found).experts
+    assert experts is not None
+    assert (experts.dispatcher, experts.per_gpu, experts.redundant, experts.waited_s) == ("deepep", 4.0, 32, 0.0)
+    assert 1.1 < experts.busiest_load < 1.4
+    assert 0.02 < experts.exchange_s < 0.2
 
 
 def test_published_services_of_many_nodes_are_as_fast_as_predicted() -> None:
