@@ -8,6 +8,7 @@ from serving_cases import job, problems, served
 from xe_sizer.api import validate
 from xe_sizer.evidence.records import SHIPPED
 from xe_sizer.laws.collectives import ALL_TO_ALL, collective_time_s
+from xe_sizer.serving.advice import tokens_to_experts
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import communicators, largest_step, weights
 from xe_sizer.serving.search_space import legal_placements
@@ -161,3 +162,15 @@ def test_published_services_of_many_nodes_are_as_fast_as_predicted() -> None:
     ratios = [record.ratio for record in found.records if record.ratio is not None]
     assert len(ratios) == 10
     assert all(1 / 1.25 < ratio < 1.25 for ratio in ratios)
+
+
+def test_experts_on_many_nodes_are_advised_where_they_serve_more() -> None:
+    """Changes of a service on 8 nodes whose experts stay inside one; none where it has one node, or a dispatcher."""
+    found = served(V3, server=NODE, gpus=64, serve__engine="vllm", serve__input_tokens=2000, serve__output_tokens=500)
+    changes = list(tokens_to_experts(found))
+    assert {change.values["serve.dispatcher"] for change in changes} == {"deepep-normal", "deepep-low-latency", "pplx"}
+    best = max(served(V3, server=NODE, gpus=64, serve__engine="vllm", serve__input_tokens=2000,
+                      serve__output_tokens=500, **{key.replace(".", "__"): value for key, value in one.values.items()}
+                      ).requests_per_s for one in changes[:1])  # fmt: skip
+    assert best > 1.1 * found.requests_per_s
+    assert not list(tokens_to_experts(served(V3, gpu="h200-sxm-141gb", gpus=8, serve__batch=8)))

@@ -383,7 +383,7 @@ class Images(Struct, frozen=True):
 class ServedExperts(Struct, frozen=True):
     """Experts of a mixture on several ranks, as a decode step has them.
 
-    per_gpu : held by a rank, with copies; redundant : copies in a layer, null where experts are not placed by their load
+    per_gpu : held by a rank, with copies; redundant : copies in a layer, null where nothing places experts by load
     busiest_load : tokens of the busiest rank over their mean
     exchange_s : of a decode step, tokens on their way to experts and back; waited_s : of these, what nothing hides
     """
