@@ -8,10 +8,12 @@ from serving_cases import job, problems, served
 from xe_sizer.api import validate
 from xe_sizer.evidence.records import SHIPPED
 from xe_sizer.laws.collectives import ALL_TO_ALL, collective_time_s
+from xe_sizer.serving.advice import tokens_to_experts
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import communicators, largest_step, weights
 from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.step_time import Work, expert_parallel, step_time
+from xe_sizer.serving.summary import summarise
 
 V3 = "deepseek-v3"
 NODE = "nvidia-dgx-h100"
@@ -147,6 +149,11 @@ def test_a_service_of_many_nodes_answers() -> None:
                    serve__output_tokens=100, serve__two_batch_overlap=True, **WIDE)  # fmt: skip
     assert found.fits
     assert int(found.placement.gpus[0]) == 72
+    experts = summarise(found).experts
+    assert experts is not None
+    assert (experts.dispatcher, experts.per_gpu, experts.redundant, experts.waited_s) == ("deepep", 4.0, 32, 0.0)
+    assert 1.1 < experts.busiest_load < 1.4
+    assert 0.02 < experts.exchange_s < 0.2
 
 
 def test_published_services_of_many_nodes_are_as_fast_as_predicted() -> None:
@@ -155,3 +162,15 @@ def test_published_services_of_many_nodes_are_as_fast_as_predicted() -> None:
     ratios = [record.ratio for record in found.records if record.ratio is not None]
     assert len(ratios) == 10
     assert all(1 / 1.25 < ratio < 1.25 for ratio in ratios)
+
+
+def test_experts_on_many_nodes_are_advised_where_they_serve_more() -> None:
+    """Changes of a service on 8 nodes whose experts stay inside one; none where it has one node, or a dispatcher."""
+    found = served(V3, server=NODE, gpus=64, serve__engine="vllm", serve__input_tokens=2000, serve__output_tokens=500)
+    changes = list(tokens_to_experts(found))
+    assert {change.values["serve.dispatcher"] for change in changes} == {"deepep-normal", "deepep-low-latency", "pplx"}
+    best = max(served(V3, server=NODE, gpus=64, serve__engine="vllm", serve__input_tokens=2000,
+                      serve__output_tokens=500, **{key.replace(".", "__"): value for key, value in one.values.items()}
+                      ).requests_per_s for one in changes[:1])  # fmt: skip
+    assert best > 1.1 * found.requests_per_s
+    assert not list(tokens_to_experts(served(V3, gpu="h200-sxm-141gb", gpus=8, serve__batch=8)))

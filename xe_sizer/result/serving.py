@@ -430,6 +430,22 @@ class Images(Struct, frozen=True):
     encoder_s: float
 
 
+class ServedExperts(Struct, frozen=True):
+    """Experts of a mixture on several ranks, as a decode step has them.
+
+    per_gpu : held by a rank, with copies; redundant : copies in a layer, null where nothing places experts by load
+    busiest_load : tokens of the busiest rank over their mean
+    exchange_s : of a decode step, tokens on their way to experts and back; waited_s : of these, what nothing hides
+    """
+
+    dispatcher: str
+    per_gpu: float
+    redundant: int | None
+    busiest_load: float
+    exchange_s: float
+    waited_s: float
+
+
 class BenchmarkLatency(Struct, frozen=True):
     """Of all requests of a test: the mean with its range, the median, and what so many per cent of them keep [s]."""
 
@@ -606,6 +622,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     images : in each prompt; null where there are none
     slice : of a GPU that each replica runs on; null where replicas have whole GPUs
     encoders : that encode images on GPUs of their own; null where replicas encode theirs
+    experts : on several ranks of a replica; null where none are
     kept_load : what a service without a load would keep, so that nothing is judged; null where there is a load
     day : hours of different load; null where nobody gives them
     test : of so many requests; null where the service goes on for ever, and latencies are those of its steady state
@@ -629,6 +646,7 @@ class ServeResult(Answer, frozen=True, kw_only=True):
     cost: ServeCost
     phases: Phases
     images: Images | None = None
+    experts: ServedExperts | None = None
     test: Benchmark | None = None
     fleet: tuple[FleetOption, ...] = ()
     fleet_order: str = ""

@@ -17,6 +17,7 @@ from xe_sizer.serving.estimate import ServingEstimate
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.resolved import LATENCY_LIMITS
 from xe_sizer.serving.search import what_fits
+from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.number_formats import E4M3, GPTQ, narrow_formats
 from xe_sizer.software.speculation import MTP, NO_DRAFTS
 from xe_sizer.units import GIB, SIXTEEN_BIT, rounded, three_digits
@@ -101,6 +102,31 @@ def speculation(estimate: ServingEstimate, _: Registry | None = None) -> Iterato
         yield Change(words, {"serve.speculative": MTP}, 1)
         more = {"serve.speculative": MTP, "serve.draft_tokens": MORE_DRAFTS}
         yield Change(f"{words}, {MORE_DRAFTS} tokens a step", more, 1)
+
+
+COPIES = 8  # chosen: experts to a copy, as DeepSeek-V3 is served (32 copies of 256)
+
+
+def tokens_to_experts(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """A dispatcher for experts on many servers, alone or with copies of busy ones and halves that hide it."""
+    resolved, experts = estimate.resolved, estimate.resolved.job.model.experts
+    job, has, asked = resolved.job, resolved.job.engine.exchanges, resolved.scenario.values.serve
+    if experts is None or estimate.gpus <= job.server.accelerators or asked.dispatcher is not None:
+        return
+    copies = experts.count // COPIES
+    divides = (experts.count + copies) % resolved.fixed.get("ep", 1) == 0
+    for name in has.dispatchers:
+        row = DISPATCHERS[name]
+        if not row.overlaps or (row.by_phase and not has.by_phase and resolved.prefill_replicas is None):
+            continue
+        values: dict[str, object] = {"serve.dispatcher": name}
+        if has.redundant_experts and asked.redundant_experts is None and divides:
+            values["serve.redundant_experts"] = copies
+        if has.halves_from and asked.two_batch_overlap is None:
+            yield Change(
+                _words({**values, "serve.two_batch_overlap": "on"}), {**values, "serve.two_batch_overlap": True}, 1
+            )
+        yield Change(_words(values), values, 1)
 
 
 def narrower_weights(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
@@ -266,13 +292,13 @@ TO_FIT = (
 )  # fmt: skip
 TO_MEET_LIMITS = (
     Remedy(1, shorter_sequences),
-    Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, memory_share), Remedy(1, speculation),
-    Remedy(2, narrower_weights),
-    Remedy(2, narrower_cache), Remedy(4, prefill_apart), Remedy(4, more_gpus), Remedy(5, less_load),
-    Remedy(6, wider_limits),
+    Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, tokens_to_experts), Remedy(1, memory_share),
+    Remedy(1, speculation), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(4, prefill_apart),
+    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
 )  # fmt: skip
 TO_GAIN = (
-    Remedy(1, placement), Remedy(1, speculation), Remedy(2, narrower_weights), Remedy(2, narrower_cache),
+    Remedy(1, placement), Remedy(1, tokens_to_experts), Remedy(1, speculation), Remedy(2, narrower_weights),
+    Remedy(2, narrower_cache),
     Remedy(4, prefill_apart),
 )  # fmt: skip
 

@@ -248,6 +248,7 @@ def _drafting_scheme(method: Drafting, job: ServingJob, model: ModelShape) -> Sc
 # The resolved scenario.
 
 DEFAULT_PERCENTILE = 95.0
+ONE_HOST = 8  # published: accelerators of one host at most, as HGX and DGX have them; more share a rack's NVLink
 WIDE_BITS = 16  # of a weight of a checkpoint whose profile says no format
 DEFAULT_DRAFT_COST = 0.05
 DEFAULT_THINK_TIME_S = 30.0
@@ -379,8 +380,9 @@ def _expert_settings(scenario: Scenario, provenance: Provenance, job: ServingJob
     """How the experts of a mixture are reached and balanced; nothing for other models."""
     if job.model.experts is None:
         return {}
-    serve = scenario.values.serve
-    name = job.dispatcher.name
+    serve, has = scenario.values.serve, job.engine.exchanges
+    wide = job.server.accelerators > max(ONE_HOST, job.model.experts.per_token)
+    name = has.wide_dispatcher if wide and has.wide_dispatcher else job.dispatcher.name
     if serve.dispatcher is not None:
         name = provenance.resolve_default("serve.dispatcher", name, "stack")
     return {

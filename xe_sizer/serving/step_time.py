@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.attention import OF_SEQUENCES
+from xe_sizer.graph.experts import busiest_load
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import (
     Attention,
@@ -307,6 +308,15 @@ class EngineStep(Immutable):
 
     def exchange_s(self, group: str) -> Array:
         return self.exchanges_s[group][0] if group in self.exchanges_s else self.zeros
+
+    @cached_property
+    def busiest_load(self) -> Array:
+        """Tokens of the busiest rank of experts over their mean [-]; 1 without experts. See `graph.experts`."""
+        job, rank = self.job, self.rank
+        if job.model.experts is None:
+            return np.ones(rank.tp.shape)
+        copies = rank.tokens * rank.expert_tp / rank.tp * job.model.experts.per_token
+        return busiest_load(rank.ep, copies, job.model.experts.count, _expert_kernels(job))
 
     @cached_property
     def waited_share(self) -> Array:
@@ -656,18 +666,8 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     gated = gpu.generation not in kernels.ungated_on
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
     fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
-    exchange = job.dispatcher.prompts
-    prompts = Kernels.chosen(
-        kernels,
-        reserved_below=below,
-        reserved_gated=gated,
-        sparse_heads=padded,
-        fused_scans=fused,
-        dispatch=exchange.dispatch,
-        exchange_start_s=exchange.start_s,
-        dispatched_bytes=_dispatched_bytes(job),
-        expert_skew=job.expert_skew,
-        redundant_experts=job.redundant_experts,
+    prompts = replace(
+        _expert_kernels(job), reserved_below=below, reserved_gated=gated, sparse_heads=padded, fused_scans=fused
     )
     if not job.answers:
         prompts = replace(prompts, cache="none")
@@ -739,10 +739,17 @@ def halves_of(job: ServingJob, tokens: Array, pure_decode: Array) -> Array:
     return np.where(tokens >= np.where(pure_decode > 0, decodes, prompts), 2.0, 1.0)
 
 
-def _dispatched_bytes(job: ServingJob) -> float | None:
-    """Size of an element on its way to an expert, where that is narrower than between the products [bytes]."""
-    narrow = job.scheme.activations.element_bytes
-    return narrow if job.dispatcher.narrow and narrow < job.element_bytes else None
+def _expert_kernels(job: ServingJob) -> Kernels:
+    """Kernels of the engine, with how tokens of prompts get to experts, in the format of the activations if it may."""
+    exchange, narrow = job.dispatcher.prompts, job.scheme.activations.element_bytes
+    return Kernels.chosen(
+        job.engine.kernels,
+        dispatch=exchange.dispatch,
+        exchange_start_s=exchange.start_s,
+        dispatched_bytes=narrow if job.dispatcher.narrow and narrow < job.element_bytes else None,
+        expert_skew=job.expert_skew,
+        redundant_experts=job.redundant_experts,
+    )
 
 
 def _of_both_phases(job: ServingJob, inputs: GraphInputs, pure_decode: Array) -> Iterator[Operator]:

@@ -40,6 +40,7 @@ from xe_sizer.result.serving import (
     ReplicaLayout,
     Replicas,
     ServeCost,
+    ServedExperts,
     ServeMemory,
     ServeResult,
     Span,
@@ -900,6 +901,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         cost=build_cost(estimate, today),
         phases=Phases(prefill=_phase(estimate.point.prefill), decode=_phase(estimate.point.decode)),
         images=images_in(estimate) if estimate.fits else None,
+        experts=experts_in(estimate) if estimate.fits else None,
         test=build_benchmark(estimate) if estimate.choice.test else None,
         load_curve=tuple(load_curve(estimate)) if details and not estimate.choice.test else (),
         kept_load=kept_load(estimate),
@@ -996,6 +998,23 @@ def build_throughput(estimate: ServingEstimate) -> Throughput:
         tokens_per_s_per_user=1.0 / estimate.point.tpot_s if estimate.fits and estimate.point.tpot_s else 0.0,
         output_tokens_per_s_per_gpu=rate * traffic.outputs / estimate.gpus,
         requests_in_flight=_finite(estimate.in_flight),
+    )
+
+
+def experts_in(estimate: ServingEstimate) -> ServedExperts | None:
+    """Experts on several ranks, in a decode step of the load; None where every rank has a part of all."""
+    job, ranks, time = estimate.resolved.job, int(estimate.placement.ep[0]), estimate.point.decode
+    if job.model.experts is None or ranks == 1:
+        return None
+    step, gathered_s = time.step, time.picked(time.step.exchange_s("dp"))
+    sent_s = time.picked(step.exchange_s("ep"))
+    return ServedExperts(
+        dispatcher=job.dispatcher.name,
+        per_gpu=(job.model.experts.count + (job.redundant_experts or 0)) / ranks,
+        redundant=job.redundant_experts,
+        busiest_load=float(time.picked(step.busiest_load)[0]),
+        exchange_s=float((sent_s + gathered_s)[0]),
+        waited_s=float((time.picked(step.waited_share * step.exchange_s("ep")) + gathered_s)[0]),
     )
 
 

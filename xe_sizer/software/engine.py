@@ -177,7 +177,8 @@ class EngineExchanges(_Part, frozen=True):
 
     `all_reduce` custom: a kernel of the engine's own on linked GPUs, which starts in `floor_us`; graphed: NCCL's kernel
     in a CUDA graph, which starts so too; nccl: as the library's own benchmark.
-    `dispatchers` send tokens to experts, `dispatcher` where nobody names one; `by_phase` where one instance sends
+    `dispatchers` send tokens to experts, `dispatcher` where nobody names one, `wide_dispatcher` where NVLink joins
+    several hosts and more accelerators than a token has experts; `by_phase` where one instance sends
     prompts and decodes by different kernels, else those of one kind alone do.
     `halves_from`: tokens of a rank from which a decode step, and one with prompts, is computed in halves that hide each
     other's exchanges, where that is asked for; none: never.
@@ -188,6 +189,7 @@ class EngineExchanges(_Part, frozen=True):
     all_reduce: Literal["custom", "graphed", "nccl"]
     floor_us: Duration
     dispatcher: str
+    wide_dispatcher: str | None
     dispatchers: tuple[str, ...]
     by_phase: bool
     halves_from: tuple[Count, ...]

@@ -59,6 +59,10 @@ TABLE = Table(
 
 _GIB = 2**30
 _DRAFTERS = ("speculative_config.speculative_model_dir", "speculative_config.speculative_model")
+_FORCED_DISPATCHERS = {
+    "nvlinkonesided": "nvlink", "nvlinktwosided": "nvlink", "mnnvl": "nvlink", "deepep": "deepep-normal",
+    "deepeplowlatency": "deepep-low-latency", "allgather": "all-gather",
+}  # fmt: skip
 _FORCED = "env.TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS"
 
 
@@ -88,6 +92,9 @@ def _place(draft: Draft) -> None:
         draft.state("layout.ep", ranks // slices, sliced)
     elif draft.unread.keys().isdisjoint(EP):
         draft.default("layout.ep", 1, "experts are split like other layers")
+    forced = draft.take("env.TRTLLM_FORCE_COMM_METHOD", "env.TRTLLM_FORCE_ALLTOALL_METHOD")
+    if forced is not None and draft.fact("layout.ep") not in (None, 1):
+        draft.state("serve.dispatcher", _FORCED_DISPATCHERS.get(plain(forced.value)), forced)
 
 
 def _drafts(draft: Draft) -> None:

@@ -213,6 +213,7 @@ def serve_points(result: ServeResult) -> Iterator[Point]:
     yield from _chosen(result)
     yield from _assumed(result)
     yield from _images(result)
+    yield from _experts(result)
     yield from _adapters(result)
     yield from _speculation(result)
     yield from sessions_points(result)
@@ -290,6 +291,19 @@ def _images(result: ServeResult) -> Iterator[Point]:
     if images:
         each = f"{plural(images.per_request, 'image')} of {clean(images.size)} in each prompt"
         yield Point("Images", f"{each}: {images.tokens:,} tokens, {duration(images.encoder_s)} in the vision encoder")
+
+
+def _experts(result: ServeResult) -> Iterator[Point]:
+    """Experts on several GPUs: how uneven they are, and how long a decode step waits for tokens on their way."""
+    found = result.experts
+    if found:
+        copies = "" if found.redundant is None else f", {found.redundant} copies a layer, placed by load"
+        busy = f"the busiest GPU gets {found.busiest_load:.2f} of the mean"
+        way = f"{clean(found.dispatcher)} takes {duration(found.exchange_s)} of a decode step"
+        hidden_s = found.exchange_s - found.waited_s
+        share = "all" if not found.waited_s else duration(hidden_s)
+        hidden = f", {share} of it hidden" if hidden_s > 0 else ""
+        yield Point("Experts", f"{number(found.per_gpu)} per GPU{copies}; {busy}; {way}{hidden}")
 
 
 def _adapters(result: ServeResult) -> Iterator[Point]:
