@@ -115,8 +115,29 @@ def test_embedding_and_loss_count_as_layers(pp: int, said: bool | None) -> None:
 
 def test_chunks_of_other_sizes_are_stages_of_their_own() -> None:
     """3 layers on each stage, in chunks of 2 and 1."""
-    draft = draft_of(pipeline_model_parallel_size=2, pipeline_model_parallel_layout="Ett|tt|t|tL")
+    draft = draft_of(
+        pipeline_model_parallel_size=2,
+        pipeline_model_parallel_layout="Ett|tt|t|tL",
+        num_virtual_stages_per_pipeline_rank=2,
+    )
     assert {key: draft.fact(f"layout.{key}") for key in ("vpp", "stages")} == {"vpp": 2, "stages": (3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("said", "stages"),
+    [
+        ({"pipeline_model_parallel_layout": "Et*2|(ttt|)*30mL"}, (11, 12, 12, 12, 12, 12, 12, 9)),
+        ({"decoder_first_pipeline_num_layers": 10, "decoder_last_pipeline_num_layers": 10}, None),
+    ],
+)
+def test_layouts_of_glm(said: dict[str, object], stages: tuple[int, ...] | None) -> None:
+    """92 layers on 8 stages, which they do not divide: as Megatron lists them, or with both ends given."""
+    draft = draft_of(num_layers=92, pipeline_model_parallel_size=8, **said)
+    assert draft.fact("layout.stages") == stages
+    if stages is None:
+        assert [draft.fact(f"layout.{end}_stage_layers") for end in ("first", "last")] == [10, 10]
+    else:
+        assert sum(stages) == 92
 
 
 def test_samples_become_steps() -> None:
@@ -222,3 +243,21 @@ def test_switches_say_what_compute_hides_and_the_stack_the_rest(
     found = draft.fact("train.overlap")
     assert (found if found is None or "sharding" in hidden else tuple(n for n in found if n != "sharding")) == hidden
     assert not draft.ignored
+
+
+@pytest.mark.parametrize(
+    ("said", "optimizer"),
+    [
+        ({}, "adamw-precision-aware"),
+        ({"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}, "adamw-precision-aware-bf16"),
+        ({"exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "fp8_recipe": "blockwise"}, "adamw-bf16-moments"),
+        ({"main_params_dtype": "fp16", "fp8_recipe": "tensorwise"}, "adamw-precision-aware"),
+        ({"exp_avg_dtype": "fp8"}, "adamw"),  # told as lost
+        ({"optimizer_cpu_offload": True}, "adamw"),
+    ],
+)
+def test_types_of_optimizer_states(said: dict[str, object], optimizer: str) -> None:
+    """Masters keep 16 bits unless fp8 has other scales than delayed ones."""
+    assert (
+        draft_of(use_precision_aware_optimizer=True, optimizer="adam", bf16=True, **said).fact("optimizer") == optimizer
+    )

@@ -18,12 +18,13 @@ from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.immutable import Immutable
-from xe_sizer.laws.device import BF16, FP4, FP8, FP16
+from xe_sizer.laws.device import BF16, FP4, FP8, FP16, INT8
 from xe_sizer.profiles.catalogue import load_dataset, load_engine, load_optimizer, load_quantiser, load_stack
 from xe_sizer.profiles.convert import Source
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.profiles.server import ScaleOut, ScaleUp, ServerProfile, server, usual_scale_out
 from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.number_formats import casts_of
 from xe_sizer.software.release import split_release
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import resolve_end
@@ -924,7 +925,7 @@ def _companions(record: Record, job: MethodKind, registry: RecordRegistry, flags
 
 
 def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, adapts: bool, flags: Flags) -> None:
-    """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16.
+    """The precision, or the next one that the accelerator has: fp8 to bf16, bf16 to fp16; int8 where the stack has it.
 
     Where it is not stated, that of the stack's recipes: NVIDIA's of adapters keep frozen weights in 8 bit.
     """
@@ -935,6 +936,8 @@ def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, adapts: boo
     stated = record.precision.strip().lower()
     wanted = look_up(names().precisions, stated) or stated
     found = wanted
+    if found == INT8 and casts_of(stack.stack, INT8, gpu.peak_flops_per_s) is None:
+        found = BF16
     for narrower, wider in ((FP4, FP8), (FP8, BF16), (BF16, FP16)):
         if found == narrower and found not in gpu.peak_flops_per_s:
             found = wider

@@ -352,8 +352,9 @@ class Block(Immutable):
 
 Fp8Recipe = Literal["tensorwise", "rowwise", "blockwise", "mxfp8", "delayed"]
 """What has a scale of its own: a tensor, a row, a block of 128 or of 32; delayed: a tensor, from its history."""
-CastKernels = Literal["transformer-engine", "torchao"]
+CastKernels = Literal["transformer-engine", "torchao", "xla"]
 FOUR_BIT = "block-of-16"  # the one recipe of products in 4 bit
+INTEGERS = "channelwise"  # the one recipe of products in 8-bit integers
 BLOCK_SCALED = frozenset({"mxfp8", FOUR_BIT})
 """Recipes whose scales the matrix units apply themselves; accelerators that have this multiply 4 bit too."""
 KEPT_WIDE = frozenset({"head", "router"})
@@ -403,8 +404,13 @@ _TORCHAO = {
     "mxfp8": Casts(3.0, 3.0, 3.0, 3.0, launches=(2.0, 4.0)),
     FOUR_BIT: Casts(4.5, 2.5, 4.5, 2.5, launches=(4.0, 6.0)),
 }
+# XLA casts as torch.compile does. AQT's integers have a scale for each channel along which a product sums, of rows and
+# of columns anew: a pass for the maximum and one that casts, of inputs, gradients and weights. All three products are
+# in 8 bit, as the ranges of weight gradients are taken by slice (MaxText layers/quantizations.py,
+# _get_int8_quant_config; quantization_local_shard_count of configs/base.yml).
+_XLA = {**_TORCHAO, INTEGERS: Casts(5.0, 5.0, 5.0, 5.0, launches=(2.0, 4.0))}
 CASTS: Mapping[str, Mapping[str, Casts]] = MappingProxyType(
-    {"transformer-engine": _TRANSFORMER_ENGINE, "torchao": _TORCHAO}
+    {"transformer-engine": _TRANSFORMER_ENGINE, "torchao": _TORCHAO, "xla": _XLA}
 )
 
 

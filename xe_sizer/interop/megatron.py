@@ -14,7 +14,7 @@ from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import TOOL_DEFAULT, Fact, Table
-from xe_sizer.interop.huggingface import ACTIVATIONS, MUON, NO_OFFLOAD, OPTIMIZER, shard_sizes, state_optimizer
+from xe_sizer.interop.huggingface import ACTIVATIONS, ADAMW, MUON, NO_OFFLOAD, OPTIMIZER, shard_sizes, state_optimizer
 from xe_sizer.interop.launch import Shape, state_overlap, state_shape, vocabulary_of
 from xe_sizer.interop.values import (
     Written,
@@ -55,6 +55,14 @@ SAYS = (
 """Scenario keys that the arguments state, beside the model."""
 SCHEDULE = "--lr, --min-lr, --lr-decay-style, --lr-warmup-fraction"
 _OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "muon"}
+# --use-precision-aware-optimizer by what has 16 bits: master weights, and both moments.
+_NARROW = {
+    (True, False): "adamw-precision-aware",
+    (True, True): "adamw-precision-aware-bf16",
+    (False, True): "adamw-bf16-moments",
+    (False, False): "adamw",
+}
+_MOMENTS = ("exp_avg_dtype", "exp_avg_sq_dtype")
 ATTENTION: Mapping[str, object] = {
     "auto": None, "flash": "flash", "fused": "flash", "unfused": "eager", "local": "eager",
 }  # fmt: skip
@@ -274,6 +282,19 @@ def _stages(plan: Plan, chunks: int) -> str | None:
     return "|".join(words)
 
 
+def _optimizer_flags(plan: Plan) -> dict[str, Any]:
+    """The optimizer, and the types of its states where a 16-bit run keeps few bits of them."""
+    name = plan.peek("optimizer", ADAMW)
+    if name in _OPTIMIZERS:
+        return {"optimizer": _OPTIMIZERS[plan.take("optimizer", ADAMW)]}
+    kept = next((kept for kept, known in _NARROW.items() if known == name), (False, False))
+    if not kept[0] or plan.peek("precision", "bf16") != "bf16":
+        return {}
+    plan.take("optimizer")
+    types = dict.fromkeys((each.replace("_", "-") for each in _MOMENTS), "bf16") if kept[1] else {}
+    return {"optimizer": _OPTIMIZERS[ADAMW], "use-precision-aware-optimizer": True, **types}
+
+
 def _numbers(plan: Plan) -> dict[str, Any]:
     precision = plan.take("precision", "bf16")
     flags: dict[str, Any] = {"bf16": precision in ("bf16", "fp8", "fp4"), "fp16": precision == "fp16"}
@@ -283,8 +304,7 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         flags["fp4-format"] = "e2m1"
     if plan.peek("train.weights_dtype") in (precision, "bf16" if flags["bf16"] else None):
         plan.said("train.weights_dtype")
-    if plan.peek("optimizer", "adamw") in _OPTIMIZERS:
-        flags["optimizer"] = _OPTIMIZERS[plan.take("optimizer", "adamw")]
+    flags |= _optimizer_flags(plan)
     backends = inverse(ATTENTION)
     if plan.peek("attention", "flash") in backends:
         flags["attention-backend"] = backends[plan.take("attention", "flash")]
@@ -807,10 +827,43 @@ def _optimizer(arguments: Arguments) -> None:
     found = arguments.peek("optimizer")
     if found is not None and plain(found.value) in _MUON:
         draft.state("optimizer", MUON, arguments.take("optimizer"))
+    _narrow_states(arguments, found)
     for key in arguments.named("optimizer"):
         if draft.keys.get(key) is found:
             state_optimizer(draft, key, found)
     arguments.default("optimizer", "adamw", "adam with decoupled weight decay", "optimizer")
+
+
+def _narrow_states(arguments: Arguments, optimizer: Written | None) -> None:
+    """State AdamW with states in the types that arguments name; on the host they are float32 all the same.
+
+    Float32 masters stay whole where products are scaled by another recipe than delayed, which Megatron Bridge hands
+    over in 16-bit training too (core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+    """
+    draft = arguments.draft
+    if arguments.peek("use_precision_aware_optimizer") is None or arguments.peek("optimizer_cpu_offload") is not None:
+        return
+    adam = optimizer is None or _OPTIMIZERS.get(ADAMW) == plain(optimizer.value)
+    moments = {name: _type(arguments.peek(name)) for name in _MOMENTS}
+    if not adam or len(set(moments.values())) > 1 or not set(moments.values()) <= {"float32", "bfloat16"}:
+        return
+    aware = arguments.on("use_precision_aware_optimizer")
+    masters = arguments.take("main_params_dtype")
+    if aware is None:
+        return
+    arguments.take(*_MOMENTS)
+    recipe = arguments.peek("fp8_recipe")
+    whole = draft.fact("stack") == "megatron-bridge" or (recipe is not None and plain(recipe.value) != "delayed")
+    narrow = _type(masters) == "float16" or not whole
+    if optimizer is not None:
+        arguments.take("optimizer")
+    draft.state("optimizer", _NARROW[narrow, set(moments.values()) == {"bfloat16"}], aware)
+
+
+def _type(written: Written | None) -> str:
+    """Type of an optimizer state, as PyTorch calls it; float32 unless said."""
+    word = "fp32" if written is None else plain(written.value).removeprefix("torch").lstrip(".")
+    return {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(word, word)
 
 
 def _attention(arguments: Arguments) -> None:
@@ -920,6 +973,7 @@ def state_stages(arguments: Arguments) -> None:
             arguments.lose("pipeline_model_parallel_layout", "lists the layers of stages in a form that is not read")
             return
         chunks = len(stages) // pp
+        arguments.take("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")  # the same again
         layers = [sum(stages[chunk * pp + stage] for chunk in range(chunks)) for stage in range(pp)]
         draft.state("layout.vpp", chunks, layout)
         if len(set(layers)) > 1 or layers[0] % chunks:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # Precisions that accelerators multiply in, by the names that profiles give their peaks.
 
 FP32, TF32, BF16, FP16, FP8, FP4, INT8, INT4 = "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4"
-TRAINED_IN = (FP32, TF32, BF16, FP16, FP8, FP4)
+TRAINED_IN = (FP32, TF32, BF16, FP16, FP8, FP4, INT8)
 LOADED_IN = (FP32, BF16, FP16, FP8)  # TF32 multiplies float32 weights, and FP4 casts 16-bit ones
-PRECISIONS = (*TRAINED_IN, INT8, INT4)
+PRECISIONS = (*TRAINED_IN, INT4)
 FLOAT32_FORMATS = (FP32, TF32)
 SIXTEEN_BIT_FORMATS = (BF16, FP16)
 

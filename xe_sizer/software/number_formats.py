@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError, Problem, did_you_mean
-from xe_sizer.graph.inputs import CASTS, FOUR_BIT
+from xe_sizer.graph.inputs import CASTS, FOUR_BIT, INTEGERS
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.device import BF16, FP4, FP8, FP16, FP32, INT4, INT8, SIXTEEN_BIT_FORMATS, sixteen_bit
 from xe_sizer.units import FLOAT32, SIXTEEN_BIT
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 def recipes_of(stack: Stack) -> tuple[str, ...]:
     """Recipes of products in 8 bit that the stack's kernels have."""
-    return tuple(name for name in CASTS[stack.kernels.casts] if name != FOUR_BIT)
+    return tuple(name for name in CASTS[stack.kernels.casts] if name not in (FOUR_BIT, INTEGERS))
 
 
 def recipe_of(stack: Stack, precision: str, peaks: Container[str]) -> str | None:
     """How operands are scaled on an accelerator with these peaks; None: they stay 16 bit or wider."""
-    if precision == FP4:
-        return FOUR_BIT
+    if precision in (FP4, INT8):
+        return FOUR_BIT if precision == FP4 else INTEGERS
     if precision != FP8:
         return None
     return (stack.defaults.block_scaled_recipe if FP4 in peaks else None) or stack.defaults.fp8_recipe

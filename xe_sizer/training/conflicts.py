@@ -9,7 +9,7 @@ from xe_sizer.errors import did_you_mean
 from xe_sizer.graph.inputs import BLOCK_SCALED
 from xe_sizer.graph.model import VOCABULARY
 from xe_sizer.graph.recompute import RECOMPUTE_MODULES, find_modules
-from xe_sizer.laws.device import FP4, FP8
+from xe_sizer.laws.device import FP4, FP8, INT8, sixteen_bit
 from xe_sizer.profiles.catalogue import has_optimizer, load_stack, optimizers_of, relative_on_several_gpus, stacks_with
 from xe_sizer.scenario.conflicts import (
     Asked,
@@ -21,7 +21,7 @@ from xe_sizer.scenario.conflicts import (
     too_many_stages,
     unknown_precision,
 )
-from xe_sizer.software.number_formats import recipes_of
+from xe_sizer.software.number_formats import casts_of, recipes_of
 from xe_sizer.software.stack import PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
@@ -343,6 +343,15 @@ def recipe_is_known(asked: AskedTraining, stack: Stack) -> Found:
         yield "train.fp8_recipe", message, f"use one of {others}"
 
 
+def multiplies_integers(asked: AskedTraining, stack: Stack) -> Found:
+    """Products in 8-bit integers need a library that casts to them."""
+    if asked.precision == INT8 and asked.server is not None:
+        peaks = asked.server.accelerator.peak_flops_per_s
+        if casts_of(stack, INT8, peaks) is None:
+            instead = FP8 if FP8 in peaks else sixteen_bit(peaks)
+            yield "precision", f"{stack.name} multiplies in no {INT8}", f"write {asked.setting('precision', instead)}"
+
+
 def packed_sequences_are_split(asked: AskedTraining, stack: Stack) -> Found:
     """Some stacks split packed sequences over context ranks one at a time."""
     train, ranks = asked.train, asked.layout.cp or 1
@@ -539,6 +548,7 @@ RULES: tuple[Rule, ...] = (
     of_stack(stack_supports),
     of_stack(stack_offloads),
     of_stack(recipe_is_known),
+    of_stack(multiplies_integers),
     of_stack(stack_trains_on_several),
     experts_split,
     experts_are_routed,

@@ -174,6 +174,8 @@ class ResolvedTraining(Immutable):
         message += "" if self.at_replicas else f" for a global batch of {job.global_batch:,}"
         message += f" with {fixed}" if fixed else ""
         hint = "tp divides heads, pp divides layers, and the global batch is a multiple of micro-batch x dp"
+        if self.fixed.get("ep", 1) > 1:
+            hint += "; ep x expert tp divides tp x cp x dp"
         if ROUNDS[self.fixed.get("schedule", 0)]:
             hint += f"; {words['schedule']} needs {ROUNDS[self.fixed['schedule']]} x pp micro-batches"
         if {"micro_batch", "grad_accum"} <= self.fixed.keys():
