@@ -448,6 +448,24 @@ def _placement(record: Record, flags: Flags) -> None:
         flags.put("layout.tp", 1)
 
 
+def _drafts(record: Record, model: ModelShape, flags: Flags) -> None:
+    """What drafts of speculative decoding, and how often a draft is kept."""
+    if not record.draft_tokens:
+        return
+    flags.put("serve.draft_tokens", record.draft_tokens)
+    flags.put("serve.draft_depth", record.draft_depth)
+    flags.put("serve.speculative", record.speculative)
+    flags.put("serve.draft_model", record.draft_model)
+    by_method = drafting_of(record.speculative, record.draft_model, record.draft_tokens, model) is not None
+    unstated = f"each draft kept with a probability of {USUAL_ACCEPTANCE:g}: not stated"
+    if by_method and record.acceptance_rate is None:
+        flags.assumed.append("drafts kept as often as is published of the method: not stated")
+    elif record.acceptance_rate is None:
+        flags.put("serve.acceptance_rate", USUAL_ACCEPTANCE, unstated)
+    else:
+        flags.put("serve.acceptance_rate", record.acceptance_rate)
+
+
 def _launch_options(record: Record, model: ModelShape, flags: Flags) -> None:
     """What the engine was started with; a prefix cache finds as much as is stated, else nothing.
 
@@ -475,19 +493,7 @@ def _launch_options(record: Record, model: ModelShape, flags: Flags) -> None:
         flags.put("serve.adapters", record.adapters)
         flags.put("lora.rank", record.lora.rank)
         flags.put("lora.targets", find_targets(record, model, flags) or None)
-    if record.draft_tokens:
-        flags.put("serve.draft_tokens", record.draft_tokens)
-        flags.put("serve.draft_depth", record.draft_depth)
-        flags.put("serve.speculative", record.speculative)
-        flags.put("serve.draft_model", record.draft_model)
-        by_method = drafting_of(record.speculative, record.draft_model, record.draft_tokens, model) is not None
-        unstated = f"each draft kept with a probability of {USUAL_ACCEPTANCE:g}: not stated"
-        if by_method and record.acceptance_rate is None:
-            flags.assumed.append("drafts kept as often as is published of the method: not stated")
-        elif record.acceptance_rate is None:
-            flags.put("serve.acceptance_rate", USUAL_ACCEPTANCE, unstated)
-        else:
-            flags.put("serve.acceptance_rate", record.acceptance_rate)
+    _drafts(record, model, flags)
     flags.put("serve.prefix_hit_share", record.prefix_hit_share)
     if record.prefix_cache and record.prefix_hit_share is None:
         flags.assumed.append("nothing found in the prefix cache: share of the prompts not stated")

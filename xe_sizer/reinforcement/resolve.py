@@ -500,9 +500,10 @@ def _judge(scenario: Scenario, registry: Registry, settings: Settings, setup: Se
     if given is not None:
         path = relative(scenario, "train.reward_model", given)
         model = registry.model(path, partial(scenario.locate, ("train", "reward_model")))
-    peaks = server.accelerator.peak_flops_per_s
+    gpu, peaks = server.accelerator, server.accelerator.peak_flops_per_s
     published = published_format(scenario, model, "train.reward_model")
-    formats = scheme_of(engine, peaks, **format_names(engine, peaks, sixteen_bit(peaks), published))
+    names = format_names(engine, gpu.generation, peaks, sixteen_bit(peaks), published)
+    formats = scheme_of(engine, peaks, **names)
     judged = _judged(scenario, settings)
     longest = max(model.max_positions or 0, judged.inputs + judged.answers.longest)
     return build_job(model, server, engine, formats, efficiency_of(scenario), longest)

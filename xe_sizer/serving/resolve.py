@@ -239,10 +239,10 @@ def _drafting_scheme(method: Drafting, job: ServingJob, model: ModelShape) -> Sc
     """The formats of what drafts: of its checkpoint, in the cache of the model."""
     if not method.own_weights and job.scheme.weights.bits >= DRAFTED_BITS:
         return job.scheme
-    peaks = job.server.accelerator.peak_flops_per_s
-    published = model.checkpoint_format if method.own_weights else None
-    wide = sixteen_bit(peaks)
-    return scheme_of(job.engine, peaks, **format_names(job.engine, peaks, wide, published, cache=job.scheme.cache.name))
+    gpu, cache = job.server.accelerator, job.scheme.cache.name
+    peaks, published = gpu.peak_flops_per_s, model.checkpoint_format if method.own_weights else None
+    names = format_names(job.engine, gpu.generation, peaks, sixteen_bit(peaks), published, cache=cache)
+    return scheme_of(job.engine, peaks, **names)
 
 
 # The resolved scenario.

@@ -373,7 +373,7 @@ def _further(model: ModelShape, groups: _Groups, embedding: Array) -> _Further:
         none = groups.at_ends(nothing, nothing)
         return _Further(none, none, none)
     module = mtp_module(model)
-    layers = _layers(module, groups, ())
+    layers = _layers(module, groups, (), module.layer_kinds)
     ends = (*embedding_weights(module), *head_weights(module))
     own = groups.total(weight for weight in ends if weight.split != "vocabulary")
     copied = np.where((groups.pp > 1) & (groups.folded == 0) & (not model.tied_embeddings), embedding, 0.0)
