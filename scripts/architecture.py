@@ -81,6 +81,7 @@ def floors() -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(layer.replace("|", " ").replace(":", " ").split()) for layer in layers)
 
 
+@cache
 def edges() -> Counter[tuple[str, str]]:
     """(importing, imported) package -> pairs of their modules."""
     files = modules()
@@ -101,12 +102,13 @@ def find_imports(tree: ast.Module, files: dict[str, Path]) -> Iterator[str]:
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but the blocks for type checkers."""
+    """All statements but the blocks for type checkers; what expressions are made of imports nothing."""
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return
     yield node
     for child in ast.iter_child_nodes(node):
-        yield from _running(child)
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _running(child)
 
 
 def page() -> str:

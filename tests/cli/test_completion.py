@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,27 @@ import pytest
 from xe_sizer.cli.main import main
 
 
-def completed(line: str, **more: str) -> list[str]:
-    """What a shell is told for a line whose last word is begun (a line that ends with a blank: a new word)."""
-    words = line.split(" ")
-    asked = {"_XE_SIZER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    run = subprocess.run(
-        [sys.executable, "-m", "xe_sizer"], env={**os.environ, **asked, **more}, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert run.stderr == ""
-    return run.stdout.split()
+def asked(line: str) -> dict[str, str]:
+    """Variables of a shell for a line whose last word is begun (a line that ends with a blank: a new word)."""
+    return {"_XE_SIZER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+
+
+Completed = Callable[..., list[str]]
+
+
+@pytest.fixture
+def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Completed:
+    """What a shell is told."""
+
+    def told(line: str, **more: str) -> list[str]:
+        for name, value in (asked(line) | more).items():
+            monkeypatch.setenv(name, value)
+        assert main([]) == 0
+        shown = capsys.readouterr()
+        assert shown.err == ""
+        return shown.out.split()
+
+    return told
 
 
 @pytest.mark.parametrize(
@@ -40,11 +52,17 @@ def completed(line: str, **more: str) -> list[str]:
         ("xe-sizer plan --free layout,rollout-t", ["layout,rollout-tp"]),
     ],
 )
-def test_words_and_names_complete(line: str, words: list[str]) -> None:
+def test_words_and_names_complete(line: str, words: list[str], completed: Completed) -> None:
     assert completed(line) == words
 
 
-def test_a_command_that_there_is_not_is_no_error_while_a_line_is_written() -> None:
+def test_the_installed_command_completes() -> None:
+    environment = {**os.environ, **asked("xe-sizer est")}
+    ran = subprocess.run([sys.executable, "-m", "xe_sizer"], env=environment, capture_output=True, check=True)
+    assert (ran.stdout.split(), ran.stderr) == ([b"estimate"], b"")
+
+
+def test_a_command_that_there_is_not_is_no_error_while_a_line_is_written(completed: Completed) -> None:
     assert "estimate" in completed("xe-sizer nonsense ")
 
 
@@ -59,7 +77,7 @@ def test_completion_returns_to_who_called_it(
     assert main(["--show-completion"]) == 1
 
 
-def test_profiles_of_ones_own_complete_too(tmp_path: Path) -> None:
+def test_profiles_of_ones_own_complete_too(tmp_path: Path, completed: Completed) -> None:
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "our-stack.yaml").write_text("name: our-stack\nparent: generic\n", encoding="utf-8")
     assert completed("xe-sizer estimate --stack our", XE_SIZER_PROFILES=str(tmp_path)) == ["our-stack"]

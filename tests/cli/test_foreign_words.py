@@ -32,6 +32,7 @@ Cli = Callable[..., Ran]
             "write --stack: one with these kernels, see 'xe-sizer profiles list stack'",
         ),
         ("estimate", "--learning-rate", "it changes neither memory nor time: leave it out"),
+        ("export", "--learning-rate", "did you mean '--learning-rates'?"),
         ("estimate", "--per_device_train_batch_size", "write --micro-batch"),
         ("serve", "--tensor-parallel-size", "write --tp"),
         ("serve", "--max-num-seqs", "write --max-sequences"),

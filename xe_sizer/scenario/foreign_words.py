@@ -146,7 +146,8 @@ def unknown_option(
     """
     name, own = written.lstrip("-").replace("_", "-").lower(), [one.removeprefix("--") for one in options]
     near = re.sub(r"'(?=\w)", "'--", did_you_mean(name, own) or "")
-    hint = _instead(name, own, others) or near or f"'{command} --help' lists all"
+    several = near if f"{name}s" in own else ""  # which takes what others do of one
+    hint = several or _instead(name, own, others) or near or f"'{command} --help' lists all"
     return InputError(Problem(f"'{command}' has no such option", Location(written), hint))
 
 
