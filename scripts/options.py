@@ -25,6 +25,7 @@ SECTIONS = {
     "layout": "Layout", "lora": "Adapters", "p_tuning": "P-tuning", "rollout": "Reinforcement learning",
     "environment": "Tools and environments of reinforcement learning",
     "critic": "Critic on GPUs of its own", "reward": "Reward model on GPUs of its own",
+    "teacher": "Teacher on GPUs of its own",
     "reference": "Reference on GPUs of its own",
     "storage": "Storage", "efficiency": "Efficiency", "limits": "Limits", "cost": "Prices", "serve": "Serving",
 }  # fmt: skip

@@ -52,3 +52,12 @@ def test_chunks_of_a_micro_batch() -> None:
     assert tokens.chunks(1, [1024, 1025, 10]).tolist() == [1, 2, 1]
     assert LOG_PROBABILITIES["selected"].chunks(8, 8192) == 1
     assert pairs.with_likelihood() is pairs
+
+
+def test_a_teacher_of_few_words_leaves_its_logits_out() -> None:
+    """Of the student's 16-bit logits a log-softmax and its gradient, as of answers, in place of 34 bytes of both."""
+    flags: dict[str, Any] = {"train.teacher_model": "llama-3.1-8b", "train.fused_kernels": None, "stack": "trl"}
+    whole = logits_bytes("distill", 4, **flags)
+    few = logits_bytes("distill", 4, **flags, **{"train.teacher_top_k": 64})
+    assert whole > 30 * 4 * LENGTH * VOCABULARY
+    assert few < 0.6 * whole

@@ -125,6 +125,25 @@ def test_a_judge_is_an_engine_that_writes_about_every_answer() -> None:
     assert scored.iteration.phase_s["rewards, reward model"] < times[100]
 
 
+TAUGHT: dict[str, Any] = {
+    "job": "distill-on-policy", "train__teacher_model": "llama-3.1-8b", "train__teacher_top_k": 64, "rollout__group": 1,
+    "rollout__prompts": 512,
+}  # fmt: skip
+
+
+def test_a_teacher_on_gpus_of_its_own_reads_the_answers_before_the_student_learns() -> None:
+    """All answers pass 8 B parameters: two FLOPs a parameter and token, of 856 tokens each."""
+    beside, away = sized(**TAUGHT, gpus=8), sized(**TAUGHT, gpus=16, teacher__gpus=8)
+    seconds = away.iteration.phase_s["log-probabilities, teacher"]
+    assert seconds > 2 * 8e9 * 512 * 856 / (8 * 989e12)
+    assert away.iteration.phase_s["training"] < beside.iteration.phase_s["training"]
+    assert beside.iteration.kept_bytes - away.iteration.kept_bytes == pytest.approx(2 * 8.03e9, rel=0.05)
+    assert (away.pools[-1].name, away.pools[-1].model) == ("teacher", "llama-3.1-8b")
+    served = sized(**TAUGHT, gpus=16, teacher__gpus=8, teacher__engine="vllm")
+    assert served.pools[-1].engine == "vllm"
+    assert served.iteration.phase_s["log-probabilities, teacher"] > seconds / 4
+
+
 def test_open_sizes_are_those_of_the_soonest_iteration() -> None:
     found = sized(**PPO, gpus=8, critic__colocated=False)
     tried = [sized(**PPO, gpus=8, critic__gpus=size) for size in (1, 2, 4)]
@@ -165,6 +184,8 @@ def test_pools_stand_in_the_answer_with_their_times() -> None:
         ({**PPO, "critic__gpus": 4, "reference__gpus": 4}, "take 8 GPUs and leave none of the 8"),
         ({**PPO, "critic__gpus": 2, "stack": "trl"}, "the stack trl keeps the critic on the GPUs that train"),
         ({"reward__gpus": 2}, "has no reward model here"),
+        ({**TAUGHT, "train__teacher_top_k": None, "teacher__gpus": 4}, "cannot send the logits of all words"),
+        ({"teacher__gpus": 4}, "has no teacher here"),
         ({"environment__seconds": 2}, "'seconds' needs 'turns' above 1"),
     ],
 )

@@ -331,7 +331,7 @@ class Draft:
     def trainers(self) -> object:
         """GPUs that train so far: all but those of other pools; None where nobody said how many."""
         gpus = self.fact("gpus")
-        others = [self.fact(f"{pool}.gpus") for pool in ("rollout", "critic", "reward", "reference")]
+        others = [self.fact(f"{pool}.gpus") for pool in ("rollout", "critic", "reward", "reference", "teacher")]
         return gpus - sum(one for one in others if isinstance(one, int)) if isinstance(gpus, int) else gpus
 
     def state(self, key: str, value: object, written: Written | None, note: str = "") -> None:

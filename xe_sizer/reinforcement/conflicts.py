@@ -47,7 +47,7 @@ class AskedIterations(Asked):
 
 
 Rule = Callable[[AskedIterations], Found]
-NAMES = {"critic": "critic", "reward": "reward model", "reference": "reference"}
+NAMES = {"critic": "critic", "reward": "reward model", "reference": "reference", "teacher": "teacher"}
 """Models beside the actor by their sections."""
 
 
@@ -248,9 +248,9 @@ ENGINE_RULES: tuple[Rule, ...] = (
 class AskedModels(Asked):
     """A scenario of reinforcement learning, and which models stand beside the one that learns."""
 
-    def __init__(self, scenario: Scenario, critic: bool, reward: object | None, reference: object | None) -> None:
+    def __init__(self, scenario: Scenario, **models: object | None) -> None:
         super().__init__(scenario, None, None, scenario.values.gpus)
-        self.models = {"critic": critic, "reward": reward is not None, "reference": reference is not None}
+        self.models = {section: model is not None for section, model in models.items()}
 
     def keys_of(self, section: str) -> list[str]:
         """Keys of a section that somebody gave."""
@@ -261,6 +261,7 @@ MISSING = {
     "critic": "only ppo trains one",
     "reward": "train.reward_model names one; rollout.verifier_s is the time of a function or a remote service",
     "reference": "train.reference 'copy' keeps one",
+    "teacher": "distill-on-policy has one",
 }
 """What would bring a model about that has settings and is not there."""
 
@@ -272,5 +273,14 @@ def models_are_there(asked: AskedModels) -> Found:
             yield key, f"the job {asked.scenario.values.job} has no {NAMES[section]} here", MISSING[section]
 
 
-MODEL_RULES: tuple[Callable[[AskedModels], Found], ...] = (models_are_there,)
+def few_words_are_sent(asked: AskedModels) -> Found:
+    """A teacher on GPUs of its own that sends the logits of all words."""
+    values, keys = asked.scenario.values, asked.keys_of("teacher")
+    all_words = values.train.teacher_top_k is None and values.teacher.colocated is not True
+    if asked.models["teacher"] and keys and all_words:
+        hint = f"{asked.setting('train.teacher_top_k', 64)}, as NeMo RL and verl send them"
+        yield keys[0], "a teacher on GPUs of its own cannot send the logits of all words", hint
+
+
+MODEL_RULES: tuple[Callable[[AskedModels], Found], ...] = (models_are_there, few_words_are_sent)
 """What is asked of models beside the actor that are not there."""

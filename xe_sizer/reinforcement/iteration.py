@@ -292,6 +292,7 @@ ROLLOUT, RATING, REWARD, TRAINING, SYNCHRONISATION = (
     "rollout", "log-probabilities", "rewards", "training", "weight synchronisation",
 )  # fmt: skip
 
+TEACHER_PASS = "log-probabilities of the teacher"
 RATINGS = {reward_pass.name: "rewards"}  # what a pass is a phase of, where it is none of log-probabilities
 
 

@@ -17,7 +17,7 @@ from xe_sizer.laws.device import sixteen_bit
 from xe_sizer.profiles.catalogue import default_engine
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers
 from xe_sizer.reinforcement.conflicts import ENGINE_RULES, MODEL_RULES, RULES, AskedIterations, AskedModels
-from xe_sizer.reinforcement.iteration import critic_pass, reference_pass, reward_pass
+from xe_sizer.reinforcement.iteration import TEACHER_PASS, critic_pass, reference_pass, reward_pass
 from xe_sizer.reinforcement.resolved import (
     CUT_AT,
     DEFAULT_SPREAD,
@@ -41,21 +41,27 @@ from xe_sizer.software.host import host_slowdown
 from xe_sizer.software.stack import Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
-from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE
+from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE, TEACHER
 from xe_sizer.training.padding import PACKED
 from xe_sizer.training.resolve import find_optimizer, find_setup, find_stack, resolve_batch, resolve_setup
 from xe_sizer.training.token_lengths import histogram_lengths
 from xe_sizer.training.workload import DEFAULT_STEPS, Workload, assumes_batch, cut_samples, known_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.profiles.catalogue import Registry
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.scenario import Scenario
-    from xe_sizer.scenario.schema import CriticSection, ReferenceSection, RewardSection, RolloutSection
+    from xe_sizer.scenario.schema import (
+        CriticSection,
+        ReferenceSection,
+        RewardSection,
+        RolloutSection,
+        TeacherSection,
+    )
     from xe_sizer.serving.job import ServingJob
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
@@ -222,15 +228,17 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
     reference = collect(problems, _reference, scenario, setup.method, settings, method)
     critic = collect(problems, _critic, scenario, registry, setup, beside, optimizer, work) if method.critic else None
     reward = collect(problems, _reward, scenario, registry, method, setup.model)
-    problems += conflicts(AskedModels(scenario, critic is not None, reward, reference), MODEL_RULES)
-    judge = collect(problems, _judge, scenario, registry, settings, setup) if "reward" in roles and reward else None
+    beside_actor = {"critic": critic, "reward": reward, "reference": reference, "teacher": _teacher_of(trainer)}
+    problems += conflicts(AskedModels(scenario, **beside_actor), MODEL_RULES)
+    services = collect(problems, _services, scenario, registry, settings, setup) or {}
     if problems or not (trainer and model and server and engine and formats):
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     _forget_without_effect(provenance, engine)
     sections = tuple(f"{name}." for name in ("rollout", "environment", *POOLS))
-    apart = tuple(_apart(scenario, settings, trainer, critic, reference, reward, judge))
+    apart = tuple(_apart(scenario, settings, trainer, critic, reference, reward, services))
     away = {one.section for one in apart} | ({"reward"} if scenario.values.reward.with_critic else set())
     reference, reward = None if "reference" in away else reference, None if "reward" in away else reward
+    trainer = _without_teacher(trainer) if "teacher" in away else trainer
     trainer = replace(
         trainer,
         job=_with_copies(trainer.job, settings, [one for one in (reference, reward) if one is not None]),
@@ -427,18 +435,20 @@ def has_own_gpus(scenario: Scenario, section: str) -> bool:
     if asked.colocated is not None:
         return not asked.colocated
     said = [asked.gpus, asked.tp, asked.pp]
+    if section in ("reward", "teacher"):
+        said.append(asked.engine)
     if section == "reward":
-        said += [asked.engine, asked.output_tokens]
+        said.append(asked.output_tokens)
     return any(one is not None for one in said)
 
 
-def _own_gpus(asked: CriticSection | RewardSection | ReferenceSection) -> int | None:
+def _own_gpus(asked: CriticSection | RewardSection | ReferenceSection | TeacherSection) -> int | None:
     return asked.gpus
 
 
 def _apart(
     scenario: Scenario, settings: Settings, trainer: ResolvedTraining, critic: ResolvedTraining | None,
-    reference: Frozen | None, reward: Frozen | None, judge: ServingJob | None,
+    reference: Frozen | None, reward: Frozen | None, services: Mapping[str, ServingJob],
 ) -> Iterator[Apart]:  # fmt: skip
     """The models that are asked to have GPUs of their own, with what passes through them."""
     values, actor = scenario.values, trainer.job
@@ -463,13 +473,20 @@ def _apart(
     if scored is not None and has_own_gpus(scenario, "reward"):
         yield replace(
             _frozen(scenario, settings, trainer, "reward", reward_pass.name, scored),
-            service=judge,
-            judged=None if judge is None else _judged(scenario, settings),
+            service=services.get("reward"),
+            judged=_judged(scenario, settings) if "reward" in services else None,
             streams=settings.reward_streams,
         )
     if reference is not None and has_own_gpus(scenario, "reference"):
         copy = actor.beside(replace(reference, copies=1))
         yield _frozen(scenario, settings, trainer, "reference", reference_pass.name, (copy, trained))
+    teacher = _teacher_of(trainer)
+    if teacher is not None and has_own_gpus(scenario, "teacher"):
+        yield replace(
+            _frozen(scenario, settings, trainer, "teacher", TEACHER_PASS, (actor.beside(teacher), trained)),
+            service=services.get("teacher"),
+            judged=Asked(trained, 1, settings.asked.read + settings.answers.mean, constant_answers(1.0)),
+        )
 
 
 def _frozen(
@@ -485,28 +502,51 @@ def _frozen(
     return Apart(POOL_NAMES[section], section, asked.gpus, sizes, rules, {name: through})
 
 
-POOL_NAMES = {"reward": "reward model", "reference": REFERENCE}
+POOL_NAMES = {"reward": "reward model", "reference": REFERENCE, "teacher": TEACHER}
 
 
-def _judge(scenario: Scenario, registry: Registry, settings: Settings, setup: Setup) -> ServingJob | None:
-    """The engine that serves the reward model, where one is asked for: as a service of its own. Raises InputError."""
-    asked, server = scenario.values.reward, setup.server
-    if asked.engine is None and asked.output_tokens is None:
-        return None
-    name = relative(scenario, "reward.engine", asked.engine or default_engine())
-    engine = engine_on(server, name, partial(scenario.locate, ("reward", "engine")), registry)
-    given = scenario.values.train.reward_model
-    model = setup.model
+def _teacher_of(trainer: ResolvedTraining | None) -> Frozen | None:
+    """The teacher of a distillation; None of other jobs."""
+    frozen = () if trainer is None else trainer.job.method.frozen
+    return next((one for one in frozen if one.words == TEACHER), None)
+
+
+def _without_teacher(trainer: ResolvedTraining) -> ResolvedTraining:
+    """The student alone, whose teacher has GPUs of its own."""
+    method = trainer.job.method
+    others = tuple(one for one in method.frozen if one.words != TEACHER)
+    return replace(trainer, job=replace(trainer.job, method=replace(method, frozen=others)))
+
+
+def _services(scenario: Scenario, registry: Registry, settings: Settings, setup: Setup) -> dict[str, ServingJob]:
+    """The engines that serve reward model and teacher, where these are asked for. Raises InputError."""
+    found: dict[str, ServingJob] = {}
+    values, reward, judged = scenario.values, scenario.values.reward, _judged(scenario, settings)
+    if reward.engine is not None or reward.output_tokens is not None:
+        longest = judged.inputs + judged.answers.longest
+        found["reward"] = _served(scenario, registry, setup, "reward", reward.engine, longest)
+    if values.teacher.engine is not None:
+        longest = settings.asked.read + settings.answers.longest
+        found["teacher"] = _served(scenario, registry, setup, "teacher", values.teacher.engine, longest)
+    return found
+
+
+def _served(
+    scenario: Scenario, registry: Registry, setup: Setup, section: str, engine_name: str | None, longest: float
+) -> ServingJob:
+    """A model beside the actor in an engine of its own, as a service; the actor's shape where nobody names it."""
+    key, named, server = f"{section}.engine", f"train.{section}_model", setup.server
+    name = relative(scenario, key, engine_name or default_engine())
+    engine = engine_on(server, name, partial(scenario.locate, (section, "engine")), registry)
+    given, model = getattr(scenario.values.train, f"{section}_model"), setup.model
     if given is not None:
-        path = relative(scenario, "train.reward_model", given)
-        model = registry.model(path, partial(scenario.locate, ("train", "reward_model")))
+        where = partial(scenario.locate, ("train", f"{section}_model"))
+        model = registry.model(relative(scenario, named, given), where)
     gpu, peaks = server.accelerator, server.accelerator.peak_flops_per_s
-    published = published_format(scenario, model, "train.reward_model")
+    published = published_format(scenario, model, named)
     names = format_names(engine, gpu.generation, peaks, sixteen_bit(peaks), published)
-    formats = scheme_of(engine, peaks, **names)
-    judged = _judged(scenario, settings)
-    longest = max(model.max_positions or 0, judged.inputs + judged.answers.longest)
-    return build_job(model, server, engine, formats, efficiency_of(scenario), longest)
+    longest = max(model.max_positions or 0, longest)
+    return build_job(model, server, engine, scheme_of(engine, peaks, **names), efficiency_of(scenario), longest)
 
 
 def _judged(scenario: Scenario, settings: Settings) -> Asked:

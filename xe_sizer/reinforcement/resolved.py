@@ -45,7 +45,7 @@ WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
 DISK = "disk"
 DRAIN, ABORT, GO_ON = "drain", "abort", "in-flight"
 """What answers under way do when new weights come: they end first, begin their cache again, or go on."""
-POOLS = ("critic", "reward", "reference")
+POOLS = ("critic", "reward", "reference", "teacher")
 """Sections of a scenario that put a model beside the actor on GPUs of its own."""
 OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
     "none": (),

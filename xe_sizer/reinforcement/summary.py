@@ -12,6 +12,7 @@ from xe_sizer.reinforcement.iteration import (
     ALL_PARTS,
     ROLLOUT,
     SYNCHRONISATION,
+    TEACHER_PASS,
     TRAINING,
     learning_of,
     rating_of,
@@ -178,6 +179,7 @@ FORMULAS = {
         "as in a service; renewal theory",
     ),
     "rollout: last answers": ("integral of t(answers that still run) until the longest ends", "order statistics"),
+    TEACHER_PASS: ("forward of the teacher for every answer", "forward_pass_s; of an engine its prefill"),
     "rollout: contexts read again": (
         "prefill of prompts and of what responses have that go on under new weights",
         "the stack's update of weights",

@@ -172,7 +172,7 @@ def gpus_divide(keys: Keys) -> Found:
     gpus = keys.number("gpus")
     if not gpus or not degrees or keys.has("serve.prefill_replicas"):
         return
-    apart = sum(keys.number(f"{pool}.gpus") or 0 for pool in ("rollout", "critic", "reward", "reference"))
+    apart = sum(keys.number(f"{pool}.gpus") or 0 for pool in ("rollout", "critic", "reward", "reference", "teacher"))
     gpus, product = max(gpus - apart, 1), math.prod(degrees.values())
     if gpus % product:
         names = " x ".join(f"'{name}'" for name in degrees)

@@ -63,6 +63,7 @@ class TrainKeys(TypedDict, total=False):
     optimizer_rank: int | None
     reference: str | None
     teacher_model: str | Path | None
+    teacher_top_k: int | None
     dropout: float | None
     reduce_every_micro_batch: bool | None
     empty_cache_steps: int | None
@@ -257,6 +258,16 @@ class ReferenceKeys(TypedDict, total=False):
     pp: int | None
 
 
+class TeacherKeys(TypedDict, total=False):
+    """Where the teacher of a distillation on the student's own responses runs."""
+
+    colocated: bool | None
+    gpus: int | None
+    tp: int | None
+    pp: int | None
+    engine: str | Path | None
+
+
 class EmbeddingKeys(TypedDict, total=False):
     """What embedding models compare while they learn."""
 
@@ -364,5 +375,6 @@ class Keys(TypedDict, total=False):
     critic: CriticKeys
     reward: RewardKeys
     reference: ReferenceKeys
+    teacher: TeacherKeys
     embedding: EmbeddingKeys
     serve: ServeKeys

@@ -752,6 +752,26 @@ class ReferenceSection(Section, frozen=True):
     )
 
 
+class TeacherSection(Section, frozen=True):
+    """Where the teacher of a distillation on the student's own responses runs."""
+
+    colocated: Annotated[
+        bool | None,
+        about(
+            "Run the teacher on the GPUs of the student; else on GPUs of its own",
+            option="teacher-colocated",
+            two_way=True,
+        ),
+    ] = None
+    gpus: Annotated[Degree | None, about("GPUs of the teacher alone; counted in gpus", option="teacher-gpus")] = None
+    tp: Annotated[Degree | None, about("Tensor-parallel GPUs of a teacher apart", option="teacher-tp")] = None
+    pp: Annotated[Degree | None, about("Pipeline stages of a teacher apart", option="teacher-pp")] = None
+    engine: Annotated[
+        Name | None,
+        about("Inference engine that serves the teacher; else a forward of the stack", option="teacher-engine"),
+    ] = None
+
+
 Job = Annotated[str, named(job_names, job_aliases)]
 Adapter = Annotated[str, named(adapter_names, adapter_aliases)]
 Precision = Annotated[str, named(trained_in, other_precisions)]
@@ -953,6 +973,10 @@ class TrainSection(Section, frozen=True):
     ] = None
     teacher_model: Annotated[
         Name | None, about("Model that teaches the student: a profile name or path, or a config.json")
+    ] = None
+    teacher_top_k: Annotated[
+        Degree | None,
+        about("Words a token of which the teacher gives log-probabilities; default: its vocabulary"),
     ] = None
     dropout: Annotated[
         DropoutRate | None, about("Share that dropout zeroes where the model has it; default: the stack's")
@@ -1213,7 +1237,7 @@ FREED: Mapping[str, tuple[str, ...]] = {
         "gpus",
         "nodes",
         "layout.dp",
-        *(f"{pool}.gpus" for pool in ("rollout", "critic", "reward", "reference")),
+        *(f"{pool}.gpus" for pool in ("rollout", "critic", "reward", "reference", "teacher")),
         "train.grad_accum",
     ),
 }
@@ -1298,6 +1322,7 @@ class ScenarioFile(Section, frozen=True):
     critic: CriticSection = field(default_factory=CriticSection)
     reward: RewardSection = field(default_factory=RewardSection)
     reference: ReferenceSection = field(default_factory=ReferenceSection)
+    teacher: TeacherSection = field(default_factory=TeacherSection)
     embedding: EmbeddingSection = field(default_factory=EmbeddingSection)
     serve: ServeSection = field(default_factory=ServeSection)
 

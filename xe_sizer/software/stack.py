@@ -96,7 +96,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     graphs: bool
     calls: Calls
     tensor_ms: Duration
-    pools: tuple[Literal["critic", "reward", "reference"], ...]
+    pools: tuple[Literal["critic", "reward", "reference", "teacher"], ...]
     reward_streams: bool
     keeps_cache: bool
 
@@ -457,7 +457,8 @@ class Objective(Enum):
     """The cross-entropy of the next token, or what else a job computes from the logits.
 
     Log-probabilities of answers, in pairs or single ones, alone or beside a cross-entropy of the chosen ones (odds
-    ratio); a divergence from a teacher's logits; or the logits themselves, which something else reads.
+    ratio); a divergence from a teacher's logits; or from its likeliest words alone; or the
+    logits themselves, which something else reads.
     """
 
     NEXT_TOKEN = "next token"
@@ -467,6 +468,7 @@ class Objective(Enum):
     DIVERGENCE = "divergence"
     LOGITS = "logits"
     POLICY = "log-probabilities of a policy's own answers"
+    FEW_WORDS = "log-probabilities of a teacher's likeliest words"
 
 
 # Policies of recomputation.

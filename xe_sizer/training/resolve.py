@@ -447,6 +447,7 @@ def build_method(
         trained=_trained(provenance, model, stack, kind),
         reference=_reference(provenance, kind),
         teacher=_other_model(provenance, kind, TEACHER, registry),
+        teacher_top_k=provenance.scenario.values.train.teacher_top_k,
         compared=_compared(provenance.scenario),
     )
     try:
@@ -1030,7 +1031,7 @@ def _of_stack(provenance: Provenance, stack: Stack) -> None:
             provenance.note(key, value, scenario.origin.get(key, "stack") if asked else "stack")
 
 
-OF_ITERATIONS = frozenset({"rollout", "environment", "critic", "reward", "reference"})
+OF_ITERATIONS = frozenset({"rollout", "environment", "critic", "reward", "reference", "teacher"})
 """Sections of a scenario that only reinforcement learning has a use for."""
 
 

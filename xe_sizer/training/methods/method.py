@@ -38,13 +38,14 @@ class MethodOptions(Immutable):
 
     trained : what learns
     reference : where a reference's log-probabilities come from, one of REFERENCES; None: as is usual
-    teacher : the model that teaches, where the job has one
+    teacher : the model that teaches, where the job has one; teacher_top_k : words of which it says how likely they are
     compared : what a job compares that learns from states of sequences
     """
 
     trained: Trained = ALL_WEIGHTS
     reference: str | None = None
     teacher: ModelShape | None = None
+    teacher_top_k: int | None = None
     compared: Compared = Compared()
 
 
@@ -122,7 +123,7 @@ class Method(Immutable):
     @property
     def compares(self) -> bool:
         """Whether it learns from answers that are good or bad, in pairs or one by one."""
-        learns_next = self.objective in (Objective.NEXT_TOKEN, Objective.DIVERGENCE)
+        learns_next = self.objective in (Objective.NEXT_TOKEN, Objective.DIVERGENCE, Objective.FEW_WORDS)
         return self.sequences_per_sample > 1 or not learns_next
 
     @property

@@ -120,19 +120,25 @@ TEACHER = "teacher"
 
 
 @register(
-    "distill", label="Distillation", evidence="sft", implies_adapter=True, reads=("train.teacher_model",), place=9,
+    "distill", label="Distillation", evidence="sft", implies_adapter=True,
+    reads=("train.teacher_model", "train.teacher_top_k"), place=9,
     aliases=("distillation", "knowledge-distillation", "kd", "gkd", "minillm"),
 )  # fmt: skip
 def distill(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
     """Each sequence once more through the teacher, which stands beside the student and is spread as it is.
 
-    Source: TRL GKDTrainer.compute_loss; torchtune recipes/knowledge_distillation_distributed.py.
+    Of a teacher's k likeliest words log-probabilities alone are compared: no logits of both are there together.
+
+    Source: TRL GKDTrainer.compute_loss; torchtune recipes/knowledge_distillation_distributed.py; NeMo RL
+    algorithms/distillation.py (topk_logits_k).
     """
     if options.teacher is None:
         hint = "train.teacher_model names it, as model does the student"
         raise InputError(Problem(f"the job '{kind.name}' needs a teacher", hint=hint))
-    teacher = Frozen(TEACHER, model=options.teacher, reads=Objective.LOGITS)
-    return Method(kind, options.trained, frozen=(teacher,), objective=Objective.DIVERGENCE)
+    few = options.teacher_top_k is not None
+    teacher = Frozen(TEACHER, model=options.teacher, reads=Objective.FEW_WORDS if few else Objective.LOGITS)
+    objective = Objective.FEW_WORDS if few else Objective.DIVERGENCE
+    return Method(kind, options.trained, frozen=(teacher,), objective=objective)
 
 
 # Reward models (Ouyang et al. 2022, arXiv:2203.02155): a value of each answer, learnt from pairs of them.

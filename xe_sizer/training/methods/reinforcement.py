@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @register(
     "distill-on-policy", label="On-policy distillation", evidence="reinforcement", implies_adapter=True,
-    reads=("train.teacher_model",), rollout=Rollout(ratios=False),
+    reads=("train.teacher_model", "train.teacher_top_k"), rollout=Rollout(ratios=False),
     aliases=("on-policy-distillation", "on-policy-distill", "opd"),
 )  # fmt: skip
 def distill_on_policy(kind: MethodKind, model: ModelShape, options: MethodOptions) -> Method:
