@@ -52,6 +52,10 @@ SERVING: tuple[Scenario, ...] = tuple(
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"input_tokens": 512}},)
 SERVING += ({**DENSE, "gpus": 1, "job": "inference", "serve": {"engine": "llama.cpp", "concurrency": 1}},)
+SERVING += (
+    {"model": "mimo-7b", "gpu": "b200", "job": "inference", "serve": {"concurrency": 4}},
+    {**DENSE, "model": "llama-3.1-8b", "job": "inference", "serve": {"draft_model": "llama-3.2-1b", "concurrency": 4}},
+)
 
 
 @dataclass(frozen=True)
