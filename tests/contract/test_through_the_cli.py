@@ -56,6 +56,10 @@ SERVING += tuple(
     {**EXPERTS, "gpus": 8, "job": "inference", "serve": {"engine": engine, "concurrency": 64}}
     for engine in ("vllm", "sglang")
 )
+SERVING += (
+    {"model": "mimo-7b", "gpu": "b200", "job": "inference", "serve": {"concurrency": 4}},
+    {**DENSE, "model": "llama-3.1-8b", "job": "inference", "serve": {"draft_model": "llama-3.2-1b", "concurrency": 4}},
+)
 
 
 @dataclass(frozen=True)

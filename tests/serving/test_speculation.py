@@ -195,7 +195,7 @@ def test_modules_of_the_model_draft_where_a_limit_is_missed() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"serve__speculative": "mtp"}, "no modules for multi-token prediction"),
+        ({"serve__speculative": "mtp"}, "needs modules of the model"),
         ({"serve__speculative": "draft-model"}, "needs 'draft_model'"),
         ({"serve__draft_model": "qwen3-0.6b"}, "words in its vocabulary"),
         ({"serve__speculative": "ngram", "serve__draft_model": "llama-3.2-1b"}, "are both given"),

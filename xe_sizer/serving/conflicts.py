@@ -415,7 +415,7 @@ def drafts_are_possible(asked: AskedService, model: ModelShape) -> Found:
         has = f"it has {known}" if known else "it has no speculative decoding"
         yield place or "serve.draft_tokens", f"{engine.name} does not draft with {method}", has
     if method == MTP and not model.mtp_layers:
-        message = f"{model.name} has no modules for multi-token prediction, as far as its profile says"
+        message = f"'speculative: {MTP}' needs modules of the model, and the profile of {model.name} has none"
         yield "serve.speculative", message, f"draft with {EAGLE3} or {DRAFT_MODEL}, or set multi_token_prediction"
     if method == DRAFT_MODEL and serve.draft_model is None:
         hint = "name a small model with the same vocabulary, as --draft-model NAME"

@@ -323,12 +323,14 @@ def _speculation(result: ServeResult) -> Iterator[Point]:
     by = f" by {clean(found.label)}" if found.label else ""
     kept = ", ".join(number(one) for one in found.acceptance[:MOST_POSITIONS])
     more = ", ..." if len(found.acceptance) > MOST_POSITIONS else ""
-    assumed = ", assumed" if found.assumed else ""
-    words = f"{plural(found.draft_tokens, 'token')} a step{by}, kept with {kept}{more}{assumed}: "
+    assumed = " (assumed)" if found.assumed else ""
+    words = f"{plural(found.draft_tokens, 'token')} a step{by}, acceptance {kept}{more}{assumed}: "
     yield Point("Drafts", words + f"{number(found.tokens_per_step)} tokens gained a step")
-    takes = f"{byte_size(found.bytes)} per GPU, " if found.bytes else ""
-    without = "" if found.without_tpot_s is None else f"; without: {duration(found.without_tpot_s)} per token"
-    yield Point("", f"{takes}{percent(found.share)} of a decode step{without}")
+    takes = [f"{byte_size(found.bytes)} per GPU"] if found.bytes else []
+    takes += [f"{percent(found.share)} of a decode step"] if found.share else []
+    without = [] if found.without_tpot_s is None else [f"without: {duration(found.without_tpot_s)} per token"]
+    if takes or without:
+        yield Point("", "; ".join([*([", ".join(takes)] if takes else []), *without]))
 
 
 def _output(result: ServeResult) -> str:
