@@ -182,7 +182,11 @@ def halves_hide_exchanges(asked: AskedService, engine: Engine) -> Found:
         return
     key, has = "serve.two_batch_overlap", engine.exchanges
     if not has.halves_from:
-        yield key, f"{engine.name} does not compute a batch in two halves", "leave it out, or take vllm or sglang"
+        yield (
+            key,
+            f"{engine.name} does not compute a batch in two halves",
+            "leave it out, or take an engine that does, such as sglang",
+        )
         return
     name = asked.serve.dispatcher or has.dispatcher
     if name in DISPATCHERS and not DISPATCHERS[name].overlaps:
