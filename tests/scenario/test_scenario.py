@@ -68,7 +68,7 @@ BAD_LINES = [
     ("gpus: 16 cards", "'gpus' must be a whole number, not '16 cards'", 7, None),
     ("job: qlra", f"'job' must be one of {', '.join(job_names())}, not 'qlra'", 6,
      "did you mean 'qlora' or 'lora'?"),
-    ("precision: 16", "'precision' must be one of fp32, tf32, bf16, fp16, fp8, fp4, not 16", 12, None),
+    ("precision: 16", "'precision' must be one of fp32, tf32, bf16, fp16, fp8, fp4, int8, not 16", 12, None),
     ("server: 9680", "'server' must be text, not 9680", 9, "put it in quotes to make it text"),
     ("server: ''", "'server' must not be empty", 9, None),
     ('server: "a\\0b"', r"'server' must have no control characters, not 'a\x00b'", 9, None),
