@@ -66,7 +66,7 @@ DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
     "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "rollout.engine",
-    "serve.prefill_replicas", "serve.encode_replicas", "serve.adapters", "slice", AUTOSCALE, RATES,
+    "serve.prefill_replicas", "serve.encode_replicas", "serve.expert_gpus", "serve.adapters", "slice", AUTOSCALE, RATES,
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
 _ELSEWHERE = (

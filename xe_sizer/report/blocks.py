@@ -400,9 +400,9 @@ def _text(value: Any) -> str:
     return clean(value)
 
 
-def memory_table(result: Sized, note: str = "") -> Table:
-    """The ledger of the worst GPU; the bars are shares of what is usable."""
-    memory = result.memory
+def memory_table(result: Sized, note: str = "", memory: Ledger | None = None) -> Table:
+    """The ledger of a GPU, the worst if none is given; the bars are shares of what is usable."""
+    memory = memory or result.memory
     usable = memory.usable_bytes
     ledger = sorted(memory.components, key=lambda part: -part.bytes)
     parts = [(component_name(result, part.name), part.bytes) for part in ledger if part.bytes]

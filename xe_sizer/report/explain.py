@@ -24,7 +24,7 @@ from xe_sizer.units import GIB, KIB
 
 if TYPE_CHECKING:
     from xe_sizer.report.document import Block
-    from xe_sizer.result.common import Factor, OperatorCost, Sized, TimeComponent
+    from xe_sizer.result.common import Factor, Ledger, OperatorCost, Sized, TimeComponent
     from xe_sizer.result.training import Data, Result
 
 
@@ -43,9 +43,9 @@ def _memory(result: Result) -> Iterator[Table]:
         yield _instruments(result)
 
 
-def ledger(result: Sized) -> Table:
-    """Every part of the memory with its formula and where that comes from."""
-    memory = result.memory
+def ledger(result: Sized, memory: Ledger | None = None, title: str = "How the memory adds up") -> Table:
+    """Every part of the memory of a GPU, the worst if none is given, with its formula and where that comes from."""
+    memory = memory or result.memory
     rows = tuple(
         (
             component_name(result, part.name), gib(part.bytes), _in_numbers(part.terms),
@@ -58,7 +58,7 @@ def ledger(result: Sized) -> Table:
         Column("source", spare=1),
     )  # fmt: skip
     total = ("peak", gib(memory.peak_bytes), "", "sum of the components", "")
-    return Table("How the memory adds up", columns, (*rows, total), totals=1)
+    return Table(title, columns, (*rows, total), totals=1)
 
 
 def _in_numbers(terms: tuple[tuple[Factor, ...], ...]) -> str:

@@ -15,6 +15,7 @@ from xe_sizer.report.format import (
     count,
     duration,
     duration_range,
+    gib,
     number,
     percent,
     plural,
@@ -118,8 +119,10 @@ def _encoders(result: ServeResult) -> str:
 
 
 def replica_gpus(result: ServeResult) -> int:
+    """GPUs of a replica, those that hold experts alone too."""
     layout = result.layout
-    return layout.tp * layout.pp * layout.dp
+    apart = result.experts.apart if result.experts else None
+    return layout.tp * layout.pp * layout.dp + (apart.gpus if apart else 0)
 
 
 def partly_priced(result: ServeResult) -> str:
@@ -222,6 +225,26 @@ def pools_table(result: ServeResult) -> Iterator[Table]:
     rows.append(("first token (TTFT)", _seconds(ttft_s), ""))
     columns = (Column("time to the first token, mean"), Column("value", True), Column("note"))
     yield Table("Prefill and decode on replicas of their own", columns, tuple(rows), note=_both(result, found))
+
+
+def expert_pools_table(result: ServeResult) -> Iterator[Table]:
+    """GPUs that attend and GPUs that hold experts alone: how many, what they hold, and how long each waits."""
+    found = result.experts.apart if result.experts else None
+    if found is None:
+        return
+    whole_s = found.attention_s + found.attention_wait_s
+    pairs = (
+        ("GPUs of a replica", number(found.attention_gpus), number(found.gpus)),
+        ("memory of a GPU", *(f"{gib(one.peak_bytes)} GiB" for one in (result.memory, found.memory))),
+        ("computes in a decode step", duration(found.attention_s), duration(found.experts_s)),
+        ("waits in a decode step", duration(found.attention_wait_s), duration(found.experts_wait_s)),
+        ("share of a decode step", percent(found.attention_s / whole_s), percent(found.experts_s / whole_s)),
+        ("tokens leave for the other", duration(found.dispatch_s), duration(found.combine_s)),
+    )
+    batches = f"micro-batches that go back and forth: {number(found.micro_batches)}"
+    note = f"{batches}. A decode step takes {duration(whole_s)}; tokens are on their way while others are computed"
+    columns = (Column("quantity"), Column("attention", True), Column("experts", True))
+    yield Table("Attention and experts on GPUs of their own", columns, pairs, note=note)
 
 
 def _both(result: ServeResult, found: Disaggregation) -> str:

@@ -430,12 +430,34 @@ class Images(Struct, frozen=True):
     encoder_s: float
 
 
+class ExpertsApart(Struct, frozen=True):
+    """GPUs of a replica that hold experts alone, beside those that attend.
+
+    micro_batches : of a decode step; memory : of a GPU of experts
+    attention_s, experts_s : of a decode step, how long the busiest GPU of each kind computes
+    attention_wait_s, experts_wait_s : and how long it waits; dispatch_s, combine_s : tokens on their way there and back
+    """
+
+    gpus: int
+    attention_gpus: int
+    micro_batches: float
+    memory: ServeMemory
+    attention_s: float
+    experts_s: float
+    attention_wait_s: float
+    experts_wait_s: float
+    dispatch_s: float
+    combine_s: float
+
+
 class ServedExperts(Struct, frozen=True):
     """Experts of a mixture on several ranks, as a decode step has them.
 
     per_gpu : held by a rank, with copies; redundant : copies in a layer, null where nothing places experts by load
     busiest_load : tokens of the busiest rank over their mean
-    exchange_s : of a decode step, tokens on their way to experts and back; waited_s : of these, what nothing hides
+    exchange_s : of a decode step, tokens on their way to experts and back; waited_s : of these, what nothing hides, or
+    with experts on GPUs of their own all that those that attend wait
+    apart : those GPUs; null where all do both
     """
 
     dispatcher: str
@@ -444,6 +466,7 @@ class ServedExperts(Struct, frozen=True):
     busiest_load: float
     exchange_s: float
     waited_s: float
+    apart: ExpertsApart | None = None
 
 
 class BenchmarkLatency(Struct, frozen=True):

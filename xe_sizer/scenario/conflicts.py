@@ -167,10 +167,11 @@ def batch_divides(keys: Keys) -> Found:
 
 
 def gpus_divide(keys: Keys) -> Found:
-    """GPUs that train are a multiple of the layout's degrees; a service's prefill replicas may be of another size."""
+    """GPUs that train are a multiple of the layout's degrees; a service may have GPUs of other kinds beside them."""
     degrees = {name: degree for name in ("tp", "pp", "cp", "dp") if (degree := keys.number(f"layout.{name}"))}
     gpus = keys.number("gpus")
-    if not gpus or not degrees or keys.has("serve.prefill_replicas"):
+    others = ("serve.prefill_replicas", "serve.expert_gpus")
+    if not gpus or not degrees or any(keys.has(name) for name in others):
         return
     apart = sum(keys.number(f"{pool}.gpus") or 0 for pool in ("rollout", "critic", "reward", "reference", "teacher"))
     gpus, product = max(gpus - apart, 1), math.prod(degrees.values())

@@ -326,6 +326,8 @@ class ServeKeys(TypedDict, total=False):
     expert_skew: float | None
     redundant_experts: int | None
     two_batch_overlap: bool | None
+    expert_gpus: int | str | None
+    micro_batches: int | None
     objective: str | None
     hourly_load: Sequence[float] | None
     replica_start_s: float | None

@@ -444,6 +444,20 @@ class ServeSection(Section, frozen=True):
         bool | None,
         about("Compute a step in two halves that hide each other's exchanges with experts", panel="Experts"),
     ] = None
+    expert_gpus: Annotated[
+        Degree | Literal["auto"] | None,
+        about(
+            "GPUs of a replica that hold experts alone, while the others attend; auto: the best number of both",
+            panel="Experts",
+        ),
+    ] = None
+    micro_batches: Annotated[
+        Annotated[int, Meta(ge=1, le=16)] | None,
+        about(
+            "Micro-batches of a step between GPUs of attention and of experts; default: the best of 1 to 4",
+            panel="Experts",
+        ),
+    ] = None
     objective: Annotated[
         Literal["throughput", "latency"] | None,
         about(

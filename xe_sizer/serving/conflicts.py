@@ -26,7 +26,7 @@ from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, DE
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.number_formats import E4M3, GGUF, format_of, narrow_formats
-from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MTP, NGRAM, drafting_of
+from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MTP, NGRAM, NO_DRAFTS, drafting_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -141,7 +141,7 @@ def placement_divides(asked: AskedService, model: ModelShape) -> Found:
     return indivisible(model, "layout", asked.layout.tp, asked.layout.ep, asked.serve.redundant_experts or 0)
 
 
-EXPERT_KEYS = ("dispatcher", "expert_skew", "redundant_experts", "two_batch_overlap")
+EXPERT_KEYS = ("dispatcher", "expert_skew", "redundant_experts", "two_batch_overlap", "expert_gpus")
 
 
 def experts_are_there(asked: AskedService, model: ModelShape) -> Found:
@@ -194,6 +194,39 @@ def halves_hide_exchanges(asked: AskedService, engine: Engine) -> Found:
         yield key, f"nothing is computed while dispatcher {name} sends", f"add dispatcher {' or '.join(able)}"
 
 
+def experts_go_apart(asked: AskedService, engine: Engine) -> Found:
+    """GPUs that hold experts alone, where the engine has none, or beside what goes with none."""
+    serve, key, layout = asked.serve, "serve.expert_gpus", asked.layout
+    if serve.expert_gpus is None:
+        return
+    if not engine.exchanges.experts_apart:
+        message = f"{engine.name} does not compute experts on GPUs of their own"
+        yield key, message, "leave it out, or take an engine that does, such as vllm"
+    others = ("dispatcher", "two_batch_overlap", "images", "adapters", "cpu_layers", "encode_replicas")
+    for name in (*others, "speculative", "draft_model", "draft_tokens"):
+        if getattr(serve, name) not in (None, 0, False, NO_DRAFTS):
+            yield f"serve.{name}", f"'{name}' and 'expert_gpus' do not go together", "leave one of them out"
+    if (layout.pp or 1) > 1:
+        yield "layout.pp", f"'pp' {layout.pp} and 'expert_gpus' do not go together", "leave one of them out"
+    if layout.ep is not None and layout.ep != serve.expert_gpus:
+        hint = "leave ep out: it is the number of GPUs that hold experts"
+        yield "layout.ep", f"'ep' {layout.ep} is not 'expert_gpus' ({serve.expert_gpus})", hint
+
+
+def experts_divide(asked: AskedService, model: ModelShape) -> Found:
+    """A number of GPUs that does not divide the experts with their copies."""
+    gpus = asked.serve.expert_gpus
+    if isinstance(gpus, int) and model.experts is not None:
+        copies = asked.serve.redundant_experts or 0
+        held = model.experts.count + copies
+        if held % gpus:
+            of = f"{model.experts.count} experts" + (f" and {copies} copies" if copies else "")
+            divisors = [size for size in range(1, held + 1) if held % size == 0]
+            near = sorted(sorted(divisors, key=lambda size: abs(size - gpus))[:2])
+            hint = f"take {' or '.join(map(str, near))}"
+            yield "serve.expert_gpus", f"{model.name} has {of}, which {gpus} GPUs do not divide", hint
+
+
 def stages_have_layers(asked: AskedService, model: ModelShape) -> Found:
     """More pipeline stages than the model has layers."""
     return too_many_stages(model, "layout.pp", asked.layout.pp or 1, f"pp {asked.layout.pp}")
@@ -202,8 +235,11 @@ def stages_have_layers(asked: AskedService, model: ModelShape) -> Found:
 def gpus_hold_a_replica(asked: AskedService) -> Found:
     """Fewer GPUs than one replica has."""
     replica = (asked.layout.tp or 1) * (asked.layout.pp or 1) * (asked.layout.dp or 1)
+    apart = asked.serve.expert_gpus or 0
+    replica += apart if isinstance(apart, int) else 1
     if asked.gpus and asked.gpus < replica:
-        yield "gpus", f"{asked.gpus} GPUs are fewer than tp x pp x dp ({replica})", None
+        beside = " + expert_gpus" if apart else ""
+        yield "gpus", f"{asked.gpus} GPUs are fewer than tp x pp x dp{beside} ({replica})", None
 
 
 def requests_fit_the_longest(asked: AskedService) -> Found:
@@ -449,7 +485,7 @@ def slices_stand_alone(asked: AskedService, server: Server) -> Found:
     for key in ("tp", "pp", "dp"):
         if (getattr(asked.layout, key) or 1) > 1:
             yield f"layout.{key}", f"a replica on a slice has no {key}: slices are not linked", "leave one of them out"
-    for key in ("prefill_replicas", "encode_replicas", "cpu_layers"):
+    for key in ("prefill_replicas", "encode_replicas", "cpu_layers", "expert_gpus"):
         if getattr(asked.serve, key):
             yield f"serve.{key}", f"'{key}' and 'slice' do not go together", "leave one of them out"
 
@@ -473,6 +509,9 @@ RULES: tuple[Rule, ...] = (
     of_engine(engine_reaches_experts),
     of_engine(engine_balances_experts),
     of_engine(halves_hide_exchanges),
+    of_engine(experts_go_apart),
+    of_model(experts_divide),
+    needs("serve.micro_batches", "serve.expert_gpus", "say how many GPUs hold experts alone, or auto"),
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),
     of_engine(prefill_goes_apart),

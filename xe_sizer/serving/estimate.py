@@ -199,7 +199,8 @@ def build_cases(resolved: ResolvedService, placements: ReplicaLayouts) -> Cases:
         kept = least_cache_bytes(resolved, placements)
         starts = np.asarray(memory.pool_bytes >= kept)
         need_bytes = sum(memory.fixed.values()) + kept
-    fitting = np.asarray((holds >= least) & starts)
+    fitting = np.asarray((holds >= least) & starts & (memory.experts_bytes <= memory.usable_bytes))
+    need_bytes = np.maximum(need_bytes, memory.experts_bytes)
     return Cases(placements, memory, holds, fitting, np.broadcast_to(need_bytes, len(placements)))
 
 
@@ -442,7 +443,18 @@ class ServingEstimate(Immutable):
     def spare_bytes(self) -> float:
         """Of a GPU beside what it must hold: a pool as large as there is room for may be smaller [bytes]."""
         pooled = self.fits and not self.grows and self.resolved.job.allocated is None
-        return self.pool_bytes - self.request_bytes if pooled else self.headroom_bytes
+        spare = self.pool_bytes - self.request_bytes if pooled else self.headroom_bytes
+        return min(spare, self.usable_bytes - sum(self.expert_parts.values())) if self.expert_parts else spare
+
+    @property
+    def expert_parts(self) -> dict[str, float]:
+        """What one GPU that holds experts alone has; empty where none does [bytes]."""
+        return {name: float(value[0]) for name, value in self.memory.of_experts.items()}
+
+    @property
+    def experts_are_short(self) -> bool:
+        """Whether those GPUs are too small for their experts."""
+        return sum(self.expert_parts.values()) > self.usable_bytes
 
     @property
     def judged_by(self) -> LimitsSection:
@@ -548,8 +560,10 @@ class ServingEstimate(Immutable):
         """What one GPU holds: the pool as the engine allocates it, or the batch at its peak where the cache grows.
 
         What does not fit is shown with the cache of one whole request, which is the least that serves, and with what
-        the engine is told to leave free [bytes].
+        the engine is told to leave free; experts that do not fit on GPUs of their own with what those hold [bytes].
         """
+        if self.experts_are_short:
+            return self.expert_parts
         fixed = {name: float(value[0]) for name, value in self.memory.fixed.items()}
         if not self.grows:
             held = {one.name: fixed[one.name] for one in (weights, drafter, adapters) if one.name in fixed}

@@ -22,7 +22,7 @@ from xe_sizer.laws.collectives import ALL_REDUCE
 from xe_sizer.laws.device import FP8, device
 from xe_sizer.laws.matmul import MatmulLaw
 from xe_sizer.laws.network import network
-from xe_sizer.software.dispatchers import DISPATCHERS
+from xe_sizer.software.dispatchers import DISPATCHERS, TO_EXPERTS
 from xe_sizer.software.engine import NarrowKernel
 from xe_sizer.software.speculation import extended, kept_tokens
 from xe_sizer.software.tuned_experts import is_tuned
@@ -180,17 +180,22 @@ class ReplicaLayouts(Immutable):
 
     tp : tensor parallel ranks; pp : pipeline stages; ep : expert parallel ranks
     dp : groups that each compute attention for a share of the sequences, and the experts together
+    expert_gpus : that hold experts alone, beside those of attention: the `ep` ranks; 0: all do both. Placements of one
+    array all have some, or none
     """
 
     tp: IntArray
     pp: IntArray
     ep: IntArray
     dp: IntArray
+    expert_gpus: IntArray
 
     @classmethod
-    def of(cls, tp: ArrayLike = 1, pp: ArrayLike = 1, ep: ArrayLike = 1, dp: ArrayLike = 1) -> ReplicaLayouts:
-        sizes = np.broadcast_arrays(*(np.atleast_1d(np.asarray(size, dtype=np.int64)) for size in (tp, pp, ep, dp)))
-        return cls(*sizes)
+    def of(
+        cls, tp: ArrayLike = 1, pp: ArrayLike = 1, ep: ArrayLike = 1, dp: ArrayLike = 1, expert_gpus: ArrayLike = 0
+    ) -> ReplicaLayouts:
+        given = (tp, pp, ep, dp, expert_gpus)
+        return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(size, dtype=np.int64)) for size in given)))
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -201,12 +206,22 @@ class ReplicaLayouts(Immutable):
     @property
     def gpus(self) -> IntArray:
         """GPUs of a replica."""
+        return np.asarray(self.attention_gpus + self.expert_gpus)
+
+    @property
+    def attention_gpus(self) -> IntArray:
+        """GPUs that attend; they hold the experts too where no others do."""
         return np.asarray(self.tp * self.pp * self.dp)
 
     @property
+    def apart(self) -> bool:
+        """Whether experts have GPUs of their own."""
+        return bool(np.any(self.expert_gpus > 0))
+
+    @property
     def expert_tp(self) -> IntArray:
-        """Ranks that share one expert: what expert parallelism leaves of a stage's ranks."""
-        return np.asarray(np.maximum(self.tp * self.dp // self.ep, 1))
+        """Ranks that share one expert: what expert parallelism leaves of a stage's ranks; 1 on GPUs of experts."""
+        return np.asarray(np.where(self.expert_gpus > 0, 1, np.maximum(self.tp * self.dp // self.ep, 1)))
 
 
 # The job.
@@ -278,6 +293,8 @@ class ServingJob(Immutable):
     drafter : of speculative decoding; None: nothing that takes time or memory
     dispatcher : of tokens to experts; expert_skew, redundant_experts : as in `graph.operators.Kernels` [-]
     halves : steps are computed in two halves that hide each other's exchanges
+    expert_gpus : of a replica that hold experts alone; 0: none do, None: as many as are best
+    micro_batches : of a step, between GPUs of attention and of experts; None: as many as are best
     """
 
     model: ModelShape
@@ -291,6 +308,8 @@ class ServingJob(Immutable):
     expert_skew: float | None = None
     redundant_experts: int | None = None
     halves: bool = False
+    expert_gpus: int | None = 0
+    micro_batches: int | None = None
     images: Images | None = None
     adapters: ServedAdapters | None = None
     fetch_s: float = 0.0
@@ -313,6 +332,10 @@ class ServingJob(Immutable):
     def gpu_share(self) -> float:
         """Of the layers, those that accelerators hold and compute [-]."""
         return 1.0 - (self.cpu.layers / self.model.layers if self.cpu else 0.0)
+
+    def sends_by(self, placements: ReplicaLayouts) -> Dispatcher:
+        """How tokens get to experts: by what the engine has, or to GPUs that hold experts alone."""
+        return TO_EXPERTS if placements.apart else self.dispatcher
 
     def groups(self, placements: ReplicaLayouts) -> Array:
         """Groups that the sequences of a replica are in: attention ranks, and stages that work at the same time [-]."""
@@ -370,7 +393,8 @@ def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
     """
     experts, kernels, form = job.model.experts, job.engine.kernels, job.scheme.weights.name
     gpu = job.server.accelerator
-    sent = (placements.ep > 1) & (job.dispatcher.prompts.dispatch != "to-all") & job.scheme.activations.blocked
+    to_all = job.sends_by(placements).prompts.dispatch == "to-all"
+    sent = (placements.ep > 1) & (not to_all) & job.scheme.activations.blocked
     if experts is None or gpu.generation not in kernels.tuned_on or form not in kernels.tuned_formats:
         return np.zeros(len(placements), dtype=bool)
     shapes = zip(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 # LoRA adapters: what those that are held take, and their products beside those of the model.
 
 MODULE = "adapters"
+# What a GPU holds of the layers, where experts may have GPUs of their own.
+EXPERTS, SHARED = "experts", "shared"  # module of routed experts; how names of others that see all tokens begin
+Holds = Literal["both", "attention", "experts"]
 # Projections that share an input and whose adapters one pair of kernels computes (vLLM's packed modules).
 TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_expert_gate", "shared_expert_up"))
 SHRINK_AND_EXPAND = 2.0  # counted, kernels: to the rank, and from it to the outputs
@@ -219,15 +222,19 @@ def rank_weight_bytes(
 
 def _rank_weights(
     model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, on_gpu: float = 1.0, embedded: bool = True,
-    redundant: int = 0,
+    redundant: int = 0, holds: Holds = "both",
 ) -> Sum:  # fmt: skip
     """The same as elements in the format and in 16 bit, each with its size.
 
     on_gpu : share of the layers, without all of which the head is on the CPU too [-]; embedded : the embedding is there
-    redundant : copies of experts in each layer [-]
+    redundant : copies of experts in each layer [-]; holds : which part of the layers
     """
     copies = 1.0 + redundant / model.experts.count if model.experts else 1.0
-    layers = on_gpu * _fullest_stage(model, scheme, placements, copies)
+    if holds == EXPERTS:
+        placements = replace(placements, tp=np.ones_like(placements.tp))
+    layers = on_gpu * _fullest_stage(model, scheme, placements, copies, holds)
+    if holds == EXPERTS:
+        return _stored(layers, scheme)
     embedding, head = (_elements(part, placements, scheme) for part in _ends(model))
     if not embedded and not model.tied_embeddings:
         embedding = np.zeros_like(embedding)
@@ -254,10 +261,12 @@ def _stored(elements: Array, scheme: Scheme) -> Sum:
     return in_format + product((wide, "elements in 16 bit"), (SIXTEEN_BIT, "B"))
 
 
-def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, copies: float) -> Array:
+def _fullest_stage(model: ModelShape, scheme: Scheme, placements: ReplicaLayouts, copies: float, holds: Holds) -> Array:
     """Elements of the heaviest run of ceil(layers / pp) layers that a rank may hold, as `_elements`."""
     share = layers_per_stage(model.layers, placements.pp) / model.layers
-    each = [(count, _elements(weights, placements, scheme, copies)) for count, weights in _layers(model)]
+    each = [
+        (count, _elements(_held_by(holds, weights), placements, scheme, copies)) for count, weights in _layers(model)
+    ]
     if len(each) == 1 or model.kv_layers is not None:
         return np.asarray(share * sum(count * elements for count, elements in each))
     kinds = np.stack([elements for _, elements in each], axis=1)  # shape (2, kinds, placements)
@@ -286,6 +295,19 @@ def _layers(model: ModelShape) -> Iterator[tuple[float, tuple[Weight, ...]]]:
         yield float(count), tuple(weight for weight in weights if not (lent and weight.name in ("k", "v")))
         if lent:
             yield count * (1.0 - lent), tuple(weight for weight in weights if weight.name in ("k", "v"))
+
+
+def _held_by(holds: Holds, weights: tuple[Weight, ...]) -> tuple[Weight, ...]:
+    """Of the weights of a layer those that a GPU holds where experts may have GPUs of their own."""
+    return tuple(
+        one for one in weights if holds in ("both", "experts" if is_of_experts(one.module, one.name) else "attention")
+    )
+
+
+# Step-3 (arXiv:2507.19427) and the plugin of vLLM (vllm-project/afd-plugin) have both on the side of the experts.
+def is_of_experts(module: str, name: str) -> bool:
+    """Whether a weight or an operator is of GPUs that hold experts alone: routed ones, and shared ones."""
+    return module == EXPERTS or name.startswith(SHARED)
 
 
 def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
@@ -509,15 +531,22 @@ class ServingMemory(Immutable):
 
     fixed : component -> bytes, all but the cache; pool_bytes : what is left for the cache, not below zero
     usable_bytes : of the card
+    of_experts : component -> bytes of a GPU that holds experts alone; empty where none does
     """
 
     fixed: dict[str, Array]
     pool_bytes: Array
     usable_bytes: float
+    of_experts: dict[str, Array]
 
     def __getitem__(self, index: NDArray[np.bool_] | slice) -> ServingMemory:
-        fixed = {name: value[index] for name, value in self.fixed.items()}
-        return ServingMemory(fixed, self.pool_bytes[index], self.usable_bytes)
+        fixed, others = ({name: value[index] for name, value in one.items()} for one in (self.fixed, self.of_experts))
+        return ServingMemory(fixed, self.pool_bytes[index], self.usable_bytes, others)
+
+    @property
+    def experts_bytes(self) -> Array:
+        """All that a GPU of experts holds; 0 where there is none [bytes]."""
+        return np.asarray(sum(self.of_experts.values(), np.zeros(self.pool_bytes.shape)))
 
     @property
     def beside_tensors(self) -> Array:
@@ -529,12 +558,18 @@ class Holding(Immutable):
     """What the parts beside the cache are computed from: the placements, and the tokens of a step.
 
     tokens : of the step; sampled : sequences of it that get logits [-]
+    experts : whether the GPU is one that holds experts alone
     """
 
     job: ServingJob
     placements: ReplicaLayouts
     tokens: ArrayLike
     sampled: ArrayLike
+    experts: bool = False
+
+    @property
+    def holds(self) -> Holds:
+        return "experts" if self.experts else "attention" if self.placements.apart else "both"
 
     def everywhere(self, gib: float) -> Sum:
         """The same on every GPU [bytes]."""
@@ -546,7 +581,7 @@ def weights(held: Holding) -> Sum:
     job = held.job
     embedded = job.engine.memory.embedding == "gpu"
     redundant = job.redundant_experts or 0
-    return _rank_weights(job.model, job.scheme, held.placements, job.gpu_share, embedded, redundant)
+    return _rank_weights(job.model, job.scheme, held.placements, job.gpu_share, embedded, redundant, held.holds)
 
 
 @part(
@@ -592,10 +627,15 @@ def adapters(held: Holding) -> Array:
 def activations(held: Holding) -> Array:
     """The hidden tensors beside gate, up and their product, or beside the rows that experts get.
 
-    The encoder of images runs before the layers and has memory of its own, which they use again.
+    The encoder of images runs before the layers and has memory of its own, which they use again. GPUs of experts share
+    the tokens of all groups of attention.
     """
-    job, tp = held.job, as_array(held.placements.tp)
-    elements = _widest(job.model, tp, as_array(held.tokens), job.halves)
+    job, tp, tokens = held.job, as_array(held.placements.tp), as_array(held.tokens)
+    if held.experts:
+        tokens = tokens * held.placements.dp / held.placements.expert_gpus
+        return np.asarray(_widest(job.model, np.ones_like(tp), tokens, job.halves) * job.element_bytes)
+    model = replace(job.model, experts=None) if held.placements.apart else job.model
+    elements = _widest(model, tp, tokens, job.halves)
     if job.model.vision:
         encoded = _encoded(held, job.model.vision)
         elements = np.maximum(elements, _widest(job.model.vision.encoder, tp, encoded))
@@ -656,7 +696,7 @@ def cuda_context(held: Holding) -> Sum:
 def communicators(held: Holding) -> Sum | Array:
     groups = held.everywhere(held.job.engine.memory.communicator_gib) * (held.placements.gpus > 1)
     job, experts = held.job, held.job.model.experts
-    sends = (job.dispatcher.prompts, job.dispatcher.decodes)
+    sends = (job.sends_by(held.placements).prompts, job.sends_by(held.placements).decodes)
     if experts is None or not any(exchange.rows for exchange in sends):
         return groups
     slots = float(experts.count + (job.redundant_experts or 0))
@@ -750,6 +790,7 @@ SHORT_PARTS: tuple[Held, ...] = (
 )  # fmt: skip
 BATCH_PARTS: tuple[Held, ...] = (weights, drafter, cache, *STEP_TENSORS, *BESIDE)
 READING_PARTS: tuple[Held, ...] = (weights, activations, *BESIDE)  # no answers: neither cache nor logits
+EXPERT_PARTS = (weights, activations, *BESIDE, cuda_graphs)  # of a GPU that holds experts alone
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
@@ -781,7 +822,8 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     fixed = computed((one for one in FIXED_PARTS if one.name not in absent), held)
     graphs = cuda_graphs(held)
     card = Card(job, placements, fixed, graphs)
-    return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes)
+    of_experts = computed(EXPERT_PARTS, replace(held, experts=True)) if placements.apart else {}
+    return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes, of_experts)
 
 
 def absent_parts(job: ServingJob) -> frozenset[str]:

@@ -390,6 +390,8 @@ def _expert_settings(scenario: Scenario, provenance: Provenance, job: ServingJob
         "expert_skew": serve.expert_skew,
         "redundant_experts": serve.redundant_experts,
         "halves": bool(serve.two_batch_overlap),
+        "expert_gpus": None if isinstance(serve.expert_gpus, str) else serve.expert_gpus or 0,
+        "micro_batches": serve.micro_batches,
     }
 
 

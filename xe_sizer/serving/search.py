@@ -960,7 +960,8 @@ def _no_faster_than(in_front: Encoders, sized: ServingEstimate) -> Choice:
 def _in_two_pools(resolved: ResolvedService) -> ServingEstimate:
     """Prompts read on replicas of their own."""
     job, most = resolved.job, resolved.most_gpus()
-    prefill, decode = (legal_placements(job, fixed, most) for fixed in (resolved.prefill_fixed, resolved.fixed))
+    prefill = legal_placements(replace(job, expert_gpus=0), resolved.prefill_fixed, most)
+    decode = legal_placements(job, resolved.fixed, most)
     choice = choose_pools(resolved, prefill, decode) if len(prefill) and len(decode) else None
     if choice is None:
         room = f" on {resolved.gpus} GPUs" if resolved.gpus else ""

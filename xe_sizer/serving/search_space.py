@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STAGES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 WIDEST = 320  # published: the widest group of experts that is served, the decodes of DeepSeek-V3 (arXiv:2412.19437)
 MORE_STAGES = (1, 2, 4)  # times the fewest that fit: what a deeper pipeline gains is looked at no further
-KEYS = ("tp", "pp", "ep", "dp")
+KEYS = ("tp", "pp", "ep", "dp", "expert_gpus")
 
 
 def legal_placements(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None) -> ReplicaLayouts:
@@ -25,17 +25,18 @@ def legal_placements(job: ServingJob, fixed: Mapping[str, int], most_gpus: int |
     Tensor parallel ranks divide the heads and share a node. A pipeline goes on where more of them are not possible: at
     the end of a node, or on GPUs that are not whole nodes where twice the ranks in half the stages come to another
     number. Experts are split with the tensor ranks, given out whole to them, or to ranks that each serve sequences of
-    their own.
+    their own; or to GPUs that hold nothing else, beside those of attention.
     """
-    found = sorted(set(_candidates(job, fixed, most_gpus)), key=lambda sizes: (sizes[0] * sizes[1] * sizes[3], sizes))
-    legal = [sizes for sizes in found if most_gpus is None or sizes[0] * sizes[1] * sizes[3] <= most_gpus]
+    candidates = _apart if job.expert_gpus != 0 else _candidates
+    found = sorted(set(candidates(job, fixed, most_gpus)), key=lambda sizes: (_gpus(sizes), sizes))
+    legal = [sizes for sizes in found if most_gpus is None or _gpus(sizes) <= most_gpus]
     columns = list(zip(*legal, strict=True)) if legal else [()] * len(KEYS)
     return ReplicaLayouts.of(**dict(zip(KEYS, columns, strict=True)))
 
 
 def worthwhile(placements: ReplicaLayouts, fitting: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Of each split of a layer the fewest stages that fit, twice and four times as many; the most where none fits."""
-    splits = np.stack([placements.tp, placements.ep, placements.dp])
+    splits = np.stack([placements.tp, placements.ep, placements.dp, placements.expert_gpus])
     _, split = np.unique(splits, axis=1, return_inverse=True)
     fewest, most = np.full(len(placements), np.inf), np.zeros(len(placements))
     np.minimum.at(fewest, split, np.where(fitting, placements.pp, np.inf))
@@ -44,11 +45,29 @@ def worthwhile(placements: ReplicaLayouts, fitting: NDArray[np.bool_]) -> NDArra
     return np.asarray(np.where(np.isfinite(fewest[split]), deeper, placements.pp == most[split]))
 
 
-def _candidates(
-    job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None
-) -> Iterator[tuple[int, int, int, int]]:
+def _gpus(sizes: tuple[int, ...]) -> int:
+    tp, pp, _, dp, expert_gpus = sizes
+    return tp * pp * dp + expert_gpus
+
+
+def _apart(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None) -> Iterator[tuple[int, ...]]:
+    """Groups of attention, and GPUs that hold experts alone, as many as divide these with their copies."""
+    assert job.model.experts is not None
+    node, held = job.server.accelerators, job.model.experts.count + (job.redundant_experts or 0)
+    most = WIDEST if most_gpus is None else most_gpus - 1
+    wider = range(2 * node, min(most, WIDEST) + 1, node)
+    asked = job.expert_gpus or fixed.get("ep")
+    for expert_gpus in (*_sizes(asked, node), *(wider if asked is None else ())):
+        for tp in _sizes(fixed.get("tp"), node):
+            for dp in (*_sizes(fixed.get("dp"), node), *(wider if "dp" not in fixed and tp == 1 else ())):
+                legal = held % expert_gpus == 0 and job.model.heads % tp == 0
+                if legal and fixed.get("ep", expert_gpus) == expert_gpus and fixed.get("pp", 1) == 1:
+                    yield tp, 1, expert_gpus, dp, expert_gpus
+
+
+def _candidates(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None) -> Iterator[tuple[int, ...]]:
     if job.server.part is not None:  # slices are not linked
-        yield 1, 1, 1, 1
+        yield 1, 1, 1, 1, 0
         return
     node = job.server.accelerators
     odd = most_gpus is not None and most_gpus % node != 0
@@ -61,7 +80,7 @@ def _candidates(
             for ep, dp in _expert_sizes(job, fixed, tp, most_gpus):
                 wider = job.engine.pipelined and not fixed and 2 * tp * dp <= node and job.model.heads % (2 * tp) == 0
                 if pp == 1 or not wider or (odd and pp % 2):
-                    yield tp, pp, ep, dp
+                    yield tp, pp, ep, dp, 0
 
 
 def _expert_sizes(

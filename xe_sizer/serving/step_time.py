@@ -39,8 +39,8 @@ from xe_sizer.laws.operator_time import (
 )
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job, untuned
+from xe_sizer.serving.memory import EXPERTS, adapter_operators, is_of_experts, rank_weight_bytes
 from xe_sizer.serving.memory import MODULE as ADAPTERS
-from xe_sizer.serving.memory import adapter_operators, rank_weight_bytes
 from xe_sizer.units import MICRO
 
 if TYPE_CHECKING:
@@ -204,8 +204,9 @@ class EngineStep(Immutable):
 
     layers, ends : operators of the layers, of one half where there are two, and of embedding, head and the encoder of
     images; rank : of the layers
-    sequences : of one group; pure_decode : 1 where no prompt runs, else 0; halves : that a step is computed in, 1 or 2;
-    all of the shape of `rank`
+    sequences : of one group; pure_decode : 1 where no prompt runs, else 0; halves : that a step is computed in, 1 or 2,
+    or its micro-batches where experts are apart; all of the shape of `rank`
+    experts : what GPUs that hold experts alone do of a micro-batch, beside the `layers` of those of attention; or None
     """
 
     job: ServingJob
@@ -216,6 +217,7 @@ class EngineStep(Immutable):
     sequences: Array
     pure_decode: Array
     halves: Array
+    experts: ExpertsApart | None = None
 
     @property
     def zeros(self) -> Array:
@@ -300,7 +302,7 @@ class EngineStep(Immutable):
             return {}
         network, efficiency = self.job.network, self.job.engine.efficiency.collectives
         found = exchange_times((*self.layers, *self.ends), self.rank, network, efficiency, backward=False)
-        if not self.job.halves:
+        if not np.any(self.halves > 1.0):
             return found
         again = exchange_times(self.layers, self.rank, network, efficiency, backward=False)
         more = self.halves - 1.0
@@ -312,11 +314,11 @@ class EngineStep(Immutable):
     @cached_property
     def busiest_load(self) -> Array:
         """Tokens of the busiest rank of experts over their mean [-]; 1 without experts. See `graph.experts`."""
-        job, rank = self.job, self.rank
+        job, rank = self.job, self.experts.rank if self.experts else self.rank
         if job.model.experts is None:
             return np.ones(rank.tp.shape)
         copies = rank.tokens * rank.expert_tp / rank.tp * job.model.experts.per_token
-        return busiest_load(rank.ep, copies, job.model.experts.count, _expert_kernels(job))
+        return busiest_load(rank.ep, copies, job.model.experts.count, _expert_kernels(job, self.placements))
 
     @cached_property
     def waited_share(self) -> Array:
@@ -336,6 +338,66 @@ class EngineStep(Immutable):
         )
         stolen = np.where(self.pure_decode > 0, by_decodes, by_prompts)
         return np.asarray(np.where(self.halves > 1.0, 1.0 - hidden * (1.0 - stolen), 1.0))
+
+    @cached_property
+    def pools(self) -> PoolTimes | None:
+        """How long the GPUs of attention, those of experts and the links between them work; None without such pools."""
+        if self.experts is None:
+            return None
+        job, model = self.job, self.job.model
+        times = operator_times(self.experts.layers, job.device, backward=False)
+        experts_s = sum((self.longer(time.operator) * time.forward_s for time in times), self.zeros)
+        attending_s = sum((seconds for _, seconds in self._layer_times), self.zeros) + self.exchange_s("tp")
+        sent = [op for op in self.experts.layers if isinstance(op, Collective) and _sends(op)]
+        there_s, back_s = (self._sent_s(op) for op in sent)
+        return PoolTimes(attending_s * sent[0].layers / model.layers, experts_s, there_s, back_s, self.halves)
+
+    def _sent_s(self, operator: Collective) -> Array:
+        """Seconds of a step that tokens are on their way in one direction; all GPUs send at once, over their links."""
+        if self.job.efficiency.hides_exchanges:
+            return self.zeros
+        placements, network = self.placements, self.job.network
+        ((_, busiest),) = operator.forward
+        of_attention = busiest / self.busiest_load * placements.expert_gpus / placements.attention_gpus
+        near = np.where(placements.gpus <= network.node_ranks, 2.0, 1.0)
+        message = np.maximum(busiest, of_attention)
+        once = collective_time_s(POINT_TO_POINT, message, 2.0, near, network, start_s=operator.start_s)
+        return np.asarray(self.halves * operator.layers * once / self.job.engine.efficiency.collectives)
+
+
+class ExpertsApart(Immutable):
+    """What one GPU that holds experts alone does of a micro-batch: its operators, and the tokens that it gets."""
+
+    layers: tuple[Operator, ...]
+    rank: RankShape
+
+
+class PoolTimes(Immutable):
+    """Seconds of a step that each pool works, and the links in each direction, in all layers that have experts [s].
+
+    attention, experts : busiest GPU of each; there, back : tokens on their way; micro_batches : m [-]
+    """
+
+    attention: Array
+    experts: Array
+    there: Array
+    back: Array
+    micro_batches: Array
+
+    @property
+    def total_s(self) -> Array:
+        """Seconds of these layers of a step, in which micro-batches go back and forth between the pools.
+
+            t = max(a, f, c, c', (a + f + c + c') / m)
+
+        a, f, c and c' are those of all m micro-batches: whatever is busy longest sets the pace, and no micro-batch is
+        faster than its own way through both pools and back.
+
+        Source: MegaScale-Infer (arXiv:2504.02263), section 4.1, ping-pong pipeline; Step-3 (arXiv:2507.19427).
+        """
+        parts = (self.attention, self.experts, self.there, self.back)
+        way_s = sum(parts) / self.micro_batches
+        return np.asarray(np.maximum.reduce([*np.broadcast_arrays(*parts, way_s)]))
 
 
 @part("linear layers", MATMUL, LAWS)
@@ -391,6 +453,16 @@ def expert_parallel(step: EngineStep) -> Array:
 
 
 @part(
+    "waiting for experts",
+    "max(a, f, c, c', (a + f + c + c') / m) - a: attention, experts, tokens there and back, of m micro-batches",
+    "ping-pong pipeline (arXiv:2504.02263)",
+)
+def waiting_for_experts(step: EngineStep) -> Array:
+    """Wait of the GPUs of attention for those that hold experts alone, and for tokens on their way."""
+    return step.zeros if step.pools is None else np.asarray(step.pools.total_s - step.pools.attention)
+
+
+@part(
     "communication of attention groups",
     "alpha + c sqrt(MB f) + bytes f / B, f = (n - 1) / n: all tokens gathered, sums scattered",
     NETWORK,
@@ -443,7 +515,6 @@ class Waiting(Immutable):
 
 
 MOST_NARROW_TP = 3.0  # ranks up to which the first size of `graphs` holds; published: SGLang server_args.py (tp_size)
-EXPERTS = "experts"  # the module of dispatch, grouped products and combine
 
 
 def launching_s(step: EngineStep) -> Array:
@@ -488,7 +559,7 @@ def _replayed(step: EngineStep) -> Array:
     """1 for decode steps that a graph replays, else 0."""
     graphs = step.job.engine.host.graphs
     sparse = step.job.model.experts is not None and np.any(as_array(step.placements.ep) > 1)
-    if not graphs or (sparse and not step.job.dispatcher.decodes.replays):
+    if not graphs or (sparse and not step.job.sends_by(step.placements).decodes.replays):
         return step.zeros
     most = np.where(as_array(step.placements.tp) > MOST_NARROW_TP, graphs[-1], graphs[0])
     return np.asarray(step.pure_decode * (step.sequences <= most))
@@ -566,7 +637,7 @@ KERNEL_PARTS = {
     HEAD: head_and_sampling, SEEING: vision_encoder,
 }  # fmt: skip
 EXCHANGE_PARTS = {"tp": tensor_parallel, "ep": expert_parallel, "dp": attention_groups}
-DEVICE_PARTS = (*KERNEL_PARTS.values(), layers_on_cpu, *EXCHANGE_PARTS.values(), pipeline)
+DEVICE_PARTS = (*KERNEL_PARTS.values(), layers_on_cpu, *EXCHANGE_PARTS.values(), waiting_for_experts, pipeline)
 
 
 class Drafted(Immutable):
@@ -649,7 +720,22 @@ def step_time(job: ServingJob, placements: ReplicaLayouts, work: Work) -> StepTi
     return StepTime({name: np.where(busy, value, 0.0) for name, value in parts.items()}, step)
 
 
+MICRO_BATCHES = (1, 2, 3, 4)  # chosen: more than published; each reads the weights of attention and experts again
+
+
 def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep:
+    """The operators of a step; with experts apart in the number of micro-batches that the job has, or the best."""
+    if not placements.apart:
+        return _step_in(job, placements, work)
+    if job.micro_batches is not None:
+        return _step_in(job, placements, work, job.micro_batches)
+    tried = [_step_in(job, placements, work, count).pools for count in MICRO_BATCHES]
+    seconds = np.stack([pools.total_s for pools in tried if pools is not None])
+    return _step_in(job, placements, work, np.array(MICRO_BATCHES)[seconds.argmin(axis=0)])
+
+
+def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batches: ArrayLike = 1) -> EngineStep:
+    """micro_batches : of a step whose experts are apart, of no less than a token of a rank [-]"""
     names = ("decodes", "decode_past", "decode_tokens", "prefills", "prefill_tokens", "prefill_past")
     arrays = np.broadcast_arrays(as_array(placements.tp), *(as_array(getattr(work, name)) for name in names))
     tp, decodes, past, each, prefills, tokens, before = arrays
@@ -667,7 +753,11 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
     fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
     prompts = replace(
-        _expert_kernels(job), reserved_below=below, reserved_gated=gated, sparse_heads=padded, fused_scans=fused
+        _expert_kernels(job, placements),
+        reserved_below=below,
+        reserved_gated=gated,
+        sparse_heads=padded,
+        fused_scans=fused,
     )
     if not job.answers:
         prompts = replace(prompts, cache="none")
@@ -679,7 +769,9 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     whole = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     seeing = _seeing(job, placements, tp, prefills * tokens, prompts)
     halves = halves_of(job, together, pure_decode)
-    if job.halves:  # of sequences, or of a prompt where there is but one
+    if placements.apart:
+        halves = np.minimum(as_array(micro_batches), np.maximum(np.floor(together), 1.0))
+    if job.halves or placements.apart:  # of sequences, or of a prompt where there is but one
         together, decodes = together / halves, decodes / halves
         cut = np.maximum(prefills / halves, np.minimum(prefills, 1.0))
         each_half = tokens * np.where(prefills > 0, prefills / np.maximum(halves * cut, 1e-12), 1.0)
@@ -688,7 +780,7 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
     # The time of attention, scans and the cache depends on whose tokens they are.
     layers = [
         op
-        for op in _of_both_phases(job, flat, pure_decode)
+        for op in _of_both_phases(job, placements, flat, pure_decode)
         if not isinstance(op, Attention | Scan) and op.name not in (*OF_SEQUENCES, "scan")
     ]
     for inputs in (
@@ -714,7 +806,21 @@ def _step(job: ServingJob, placements: ReplicaLayouts, work: Work) -> EngineStep
         sequences=sequences,
         pure_decode=pure_decode,
         halves=halves,
+        experts=_experts_apart(job, placements, flat.rank.tokens, prompts) if placements.apart else None,
     )
+
+
+def _experts_apart(job: ServingJob, placements: ReplicaLayouts, tokens: Array, kernels: Kernels) -> ExpertsApart:
+    """What a GPU of experts does for so many tokens of each group of attention, of which it sends its share on."""
+    each = tokens * placements.dp / placements.expert_gpus
+    inputs = step_inputs(job, placements, np.ones(tokens.shape), each, 1.0, 0.0, kernels)
+    return ExpertsApart(tuple(op for op in layer_operators(inputs) if _of_experts(op)), inputs.rank)
+
+
+def _of_experts(operator: Operator) -> bool:
+    """Whether GPUs that hold experts alone run it: not what joins the tensor-parallel ranks of attention."""
+    joins = isinstance(operator, Collective) and operator.group == "tp"
+    return is_of_experts(operator.module, operator.name) and not joins
 
 
 def halves_of(job: ServingJob, tokens: Array, pure_decode: Array) -> Array:
@@ -739,22 +845,31 @@ def halves_of(job: ServingJob, tokens: Array, pure_decode: Array) -> Array:
     return np.where(tokens >= np.where(pure_decode > 0, decodes, prompts), 2.0, 1.0)
 
 
-def _expert_kernels(job: ServingJob) -> Kernels:
+def _expert_kernels(job: ServingJob, placements: ReplicaLayouts) -> Kernels:
     """Kernels of the engine, with how tokens of prompts get to experts, in the format of the activations if it may."""
-    exchange, narrow = job.dispatcher.prompts, job.scheme.activations.element_bytes
+    dispatcher = job.sends_by(placements)
+    exchange, narrow = dispatcher.prompts, job.scheme.activations.element_bytes
     return Kernels.chosen(
         job.engine.kernels,
         dispatch=exchange.dispatch,
         exchange_start_s=exchange.start_s,
-        dispatched_bytes=narrow if job.dispatcher.narrow and narrow < job.element_bytes else None,
+        dispatched_bytes=narrow if dispatcher.narrow and narrow < job.element_bytes else None,
         expert_skew=job.expert_skew,
         redundant_experts=job.redundant_experts,
     )
 
 
-def _of_both_phases(job: ServingJob, inputs: GraphInputs, pure_decode: Array) -> Iterator[Operator]:
-    """Operators of a layer; exchanges with experts are those of prompts where any runs, else those of decodes."""
+def _of_both_phases(
+    job: ServingJob, placements: ReplicaLayouts, inputs: GraphInputs, pure_decode: Array
+) -> Iterator[Operator]:
+    """Operators of a layer; exchanges with experts are those of prompts where any runs, else those of decodes.
+
+    Without experts where these have GPUs of their own.
+    """
     operators = layer_operators(inputs)
+    if placements.apart:
+        yield from (operator for operator in operators if not _of_experts(operator))
+        return
     if not job.dispatcher.by_phase or job.model.experts is None:
         yield from operators
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from xe_sizer.result.serving import (
     Day,
     DayHour,
     Disaggregation,
+    ExpertsApart,
     GpuSlice,
     ImageEncoders,
     KeptLoad,
@@ -58,6 +59,7 @@ from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
     BATCH_PARTS,
+    EXPERT_PARTS,
     READING_PARTS,
     SHORT_PARTS,
     Cached,
@@ -77,7 +79,7 @@ from xe_sizer.serving.memory import (
 from xe_sizer.serving.queueing import rate_within
 from xe_sizer.serving.resolve import INTERACTIVE, images_in
 from xe_sizer.serving.search import build_fit, host_cache_warnings, session_cache, session_turns
-from xe_sizer.serving.step_time import STEP_PARTS, adapter_products, drafting
+from xe_sizer.serving.step_time import STEP_PARTS, adapter_products, drafting, waiting_for_experts
 from xe_sizer.serving.uncertainty import MEMORY_ERROR_SHARE, span
 from xe_sizer.software.speculation import METHODS, kept_tokens
 from xe_sizer.units import (
@@ -411,10 +413,36 @@ def better_words(estimate: ServingEstimate, without: ServingEstimate, by: str) -
 
 def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory:
     """The ledger of the fullest GPU [bytes]; with the numbers of the formulas as a detail."""
-    job = estimate.resolved.job
+    job, placement = estimate.resolved.job, estimate.placement
     at_work = f"{_held(estimate)} at their peak" if estimate.grows else "as allocated"
-    parts, sizes = _parts(estimate), estimate.memory_parts
-    terms = _terms(estimate, parts) if details else {}
+    if estimate.experts_are_short:
+        return _of_experts(estimate, details)
+    terms = _terms(estimate, _parts(estimate)) if details else {}
+    alike = "those of attention alike" if placement.apart else "all alike"
+    return _ledger(
+        estimate,
+        _parts(estimate),
+        estimate.memory_parts,
+        terms,
+        phase=at_work if estimate.grows or estimate.fits or job.allocated else "one request",
+        gpu="fullest pipeline stage" if int(placement.pp[0]) > 1 else alike,
+    )
+
+
+def _of_experts(estimate: ServingEstimate, details: bool) -> ServeMemory:
+    """The same of a GPU that holds experts alone."""
+    job, placement = estimate.resolved.job, estimate.placement
+    held = replace(largest_step(job, placement, estimate.resolved.traffic.inputs), experts=True)
+    terms = _factors({part.name: part.terms(held, 0) for part in EXPERT_PARTS}) if details else {}
+    return _ledger(estimate, EXPERT_PARTS, estimate.expert_parts, terms, "as allocated", "those of experts alike")
+
+
+_Terms = Mapping[str, tuple[tuple[Factor, ...], ...]]
+
+
+def _ledger(
+    estimate: ServingEstimate, parts: tuple[Held, ...], sizes: Mapping[str, float], terms: _Terms, phase: str, gpu: str
+) -> ServeMemory:
     components = tuple(
         MemoryComponent(
             name=part.name,
@@ -430,14 +458,14 @@ def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory
         peak_bytes=peak,
         usable_bytes=usable,
         headroom_bytes=usable - peak,
-        phase=at_work if estimate.grows or estimate.fits or job.allocated else "one request",
-        gpu="fullest pipeline stage" if int(estimate.placement.pp[0]) > 1 else "all alike",
+        phase=phase,
+        gpu=gpu,
         components=components,
         error_share=MEMORY_ERROR_SHARE,
     )
 
 
-def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> dict[str, tuple[tuple[Factor, ...], ...]]:
+def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> _Terms:
     """The parts as sums of products, with their numbers."""
     job, placement, traffic = estimate.resolved.job, estimate.placement, estimate.resolved.traffic
     if estimate.grows:
@@ -446,15 +474,21 @@ def _terms(estimate: ServingEstimate, parts: tuple[Held, ...]) -> dict[str, tupl
         held = largest_step(job, placement, traffic.inputs)
         kept = job.allocated or Allocated(1, estimate.resolved.must_hold)
         cached = Cached(job, placement, kept.sequences, kept.tokens)
-    found: dict[str, tuple[tuple[Factor, ...], ...]] = {}
+    found: dict[str, Any] = {}
     for part in parts:
         inputs: Any = estimate.card if part in (pool, left_free) else cached if part is cache else held
-        found[part.name] = tuple(tuple(Factor(*one) for one in term) for term in part.terms(inputs, 0))
-    return found
+        found[part.name] = part.terms(inputs, 0)
+    return _factors(found)
+
+
+def _factors(terms: Mapping[str, Any]) -> _Terms:
+    return {name: tuple(tuple(Factor(*one) for one in term) for term in found) for name, found in terms.items()}
 
 
 def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
     """What the ledger lists, in its order."""
+    if estimate.experts_are_short:
+        return EXPERT_PARTS
     if estimate.grows:
         parts = BATCH_PARTS if estimate.resolved.job.answers else READING_PARTS
     else:
@@ -470,8 +504,9 @@ def shortage(estimate: ServingEstimate) -> Reason:
     rest = estimate.peak_bytes - weight - (kept or 0.0) - reserved
     held = "" if kept is None else f", KV cache of {_held(estimate)} {_gib(kept)}"
     free = f", {left_free.name} {_gib(reserved)}" if reserved else ""
+    of_experts = " of experts" if estimate.experts_are_short else ""
     message = (
-        f"needs {_gib(estimate.peak_bytes)} GiB per GPU, {_gib(estimate.usable_bytes)} GiB available, "
+        f"needs {_gib(estimate.peak_bytes)} GiB per GPU{of_experts}, {_gib(estimate.usable_bytes)} GiB available, "
         f"{_gib(-estimate.headroom_bytes)} GiB missing (weights {_gib(weight)}"
         f"{held}{free}, the rest {_gib(rest)} GiB)"
     )
@@ -901,7 +936,7 @@ def summarise(estimate: ServingEstimate, details: bool = True) -> ServeResult:
         cost=build_cost(estimate, today),
         phases=Phases(prefill=_phase(estimate.point.prefill), decode=_phase(estimate.point.decode)),
         images=images_in(estimate) if estimate.fits else None,
-        experts=experts_in(estimate) if estimate.fits else None,
+        experts=experts_in(estimate) if estimate.fits or estimate.placement.apart else None,
         test=build_benchmark(estimate) if estimate.choice.test else None,
         load_curve=tuple(load_curve(estimate)) if details and not estimate.choice.test else (),
         kept_load=kept_load(estimate),
@@ -1004,17 +1039,45 @@ def build_throughput(estimate: ServingEstimate) -> Throughput:
 def experts_in(estimate: ServingEstimate) -> ServedExperts | None:
     """Experts on several ranks, in a decode step of the load; None where every rank has a part of all."""
     job, ranks, time = estimate.resolved.job, int(estimate.placement.ep[0]), estimate.point.decode
-    if job.model.experts is None or ranks == 1:
+    if job.model.experts is None or (ranks == 1 and not estimate.placement.apart):
         return None
     step, gathered_s = time.step, time.picked(time.step.exchange_s("dp"))
-    sent_s = time.picked(step.exchange_s("ep"))
+    apart = _experts_apart(estimate, time)
+    if apart is None:
+        sent_s = float((time.picked(step.exchange_s("ep")) + gathered_s)[0])
+        waited_s = float((time.picked(step.waited_share * step.exchange_s("ep")) + gathered_s)[0])
+    else:
+        sent_s, waited_s = apart.dispatch_s + apart.combine_s, apart.attention_wait_s
     return ServedExperts(
-        dispatcher=job.dispatcher.name,
+        dispatcher=job.sends_by(estimate.placement).name,
         per_gpu=(job.model.experts.count + (job.redundant_experts or 0)) / ranks,
         redundant=job.redundant_experts,
         busiest_load=float(time.picked(step.busiest_load)[0]),
-        exchange_s=float((sent_s + gathered_s)[0]),
-        waited_s=float((time.picked(step.waited_share * step.exchange_s("ep")) + gathered_s)[0]),
+        exchange_s=sent_s,
+        waited_s=waited_s,
+        apart=apart,
+    )
+
+
+def _experts_apart(estimate: ServingEstimate, time: StepTime) -> ExpertsApart | None:
+    """Both kinds of GPUs in a decode step, where experts have GPUs of their own."""
+    pools, placement = time.step.pools, estimate.placement
+    if pools is None:
+        return None
+    names = ("experts", "there", "back", "micro_batches")
+    experts_s, there_s, back_s, count = (float(time.picked(getattr(pools, name))[0]) for name in names)
+    whole_s, waited_s = float(time.total_s[0]), float(time.parts[waiting_for_experts.name][0])
+    return ExpertsApart(
+        gpus=int(placement.expert_gpus[0]),
+        attention_gpus=int(placement.attention_gpus[0]),
+        micro_batches=count,
+        memory=_of_experts(estimate, details=True),
+        attention_s=whole_s - waited_s,
+        experts_s=experts_s,
+        attention_wait_s=waited_s,
+        experts_wait_s=whole_s - experts_s,
+        dispatch_s=there_s,
+        combine_s=back_s,
     )
 
 

@@ -72,6 +72,10 @@ _ROWS = (
     Dispatcher("mori", Exchange("per-place"), Exchange("per-place"), overlaps=False),
 )  # fmt: skip
 DISPATCHERS = {row.name: row for row in _ROWS}
+# From GPUs of attention to GPUs of experts: one message to each that holds experts which a token picked, sent by the
+# NICs alone (MegaScale-Infer's M2N library, arXiv:2504.02263; StepMesh, arXiv:2507.19427). Started as one-sided
+# kernels: assumed.
+TO_EXPERTS = Dispatcher("m2n", _ONE_SIDED, _ONE_SIDED)
 
 
 def dispatcher_names() -> tuple[str, ...]:

@@ -183,6 +183,7 @@ class EngineExchanges(_Part, frozen=True):
     `halves_from`: tokens of a rank from which a decode step, and one with prompts, is computed in halves that hide each
     other's exchanges, where that is asked for; none: never.
     `redundant_experts`: it places experts by their load, with copies of busy ones.
+    `experts_apart`: GPUs of a replica may hold experts alone, while the others attend.
     `rows_of_a_rank`: tokens of a rank for which dispatchers that keep rows free have some with each expert.
     """
 
@@ -194,6 +195,7 @@ class EngineExchanges(_Part, frozen=True):
     by_phase: bool
     halves_from: tuple[Count, ...]
     redundant_experts: bool
+    experts_apart: bool
     rows_of_a_rank: Count
 
 

@@ -53,6 +53,7 @@ from xe_sizer.report.service import (
     day_points,
     day_table,
     encoder_points,
+    expert_pools_table,
     fit_points,
     hardware,
     judged,
@@ -296,9 +297,17 @@ def _images(result: ServeResult) -> Iterator[Point]:
 def _experts(result: ServeResult) -> Iterator[Point]:
     """Experts on several GPUs: how uneven they are, and how long a decode step waits for tokens on their way."""
     found = result.experts
-    if found:
+    if found and result.verdict.fits:
         copies = "" if found.redundant is None else f", {found.redundant} copies a layer, placed by load"
         busy = f"the busiest GPU gets {found.busiest_load:.2f} of the mean"
+        if found.apart:
+            apart = found.apart
+            pools = f"on {plural(apart.gpus, 'GPU')} of their own, {number(found.per_gpu)} each{copies}"
+            attending = f"{plural(apart.attention_gpus, 'GPU')} with attention"
+            waits = f"wait in a decode step: {duration(apart.attention_wait_s)} with attention, "
+            waits += f"{duration(apart.experts_wait_s)} with experts"
+            yield Point("Experts", f"{pools}, beside {attending}; {busy}; {waits}")
+            return
         way = f"{clean(found.dispatcher)} takes {duration(found.exchange_s)} of a decode step"
         hidden_s = found.exchange_s - found.waited_s
         share = "all" if not found.waited_s else duration(hidden_s)
@@ -568,6 +577,7 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
         if not result.test:
             yield latency_table(result)
         yield from pools_table(result)
+        yield from expert_pools_table(result)
         yield from turns_table(result)
         yield from sessions_table(result)
     if result.verdict.limits:
@@ -576,6 +586,8 @@ def _blocks(result: ServeResult, options: Options) -> Iterator[Block]:
     yield from fleet_blocks(result, options.width)
     yield scenario_facts(result)
     yield memory_table(result)
+    if result.experts and result.experts.apart and result.verdict.fits:
+        yield memory_table(result, memory=result.experts.apart.memory)
     if result.verdict.fits:
         yield from phase_tables(result)
     yield from explanations(result, options.explain)
@@ -760,6 +772,8 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
     """Sections that show where numbers come from, each once, in the order of the report."""
     if "memory" in topics:
         yield ledger(result)
+        if result.experts and result.experts.apart and result.verdict.fits:
+            yield ledger(result, result.experts.apart.memory, "How the memory of a GPU of experts adds up")
     if "time" in topics:
         for name, step in _steps(result):
             yield formulas(f"How {name} adds up", step.components, step.seconds)
