@@ -130,3 +130,13 @@ def test_what_the_engine_is_given_unless_told(tmp_path: Path, text: str, cut: in
     said = facts(tmp_path, text)
     assert (said["rollout.gpu_memory_utilization"], said["rollout.tp"]) == (0.95, 1)
     assert said.get("rollout.max_output_tokens") == cut
+
+
+def test_passes_over_answers_are_no_passes_over_the_data(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{RAY} --train.max_epochs 2 --train.num_episodes 3 --data.max_samples 64000")
+    assert (said["rollout.updates"], said["train.epochs"], said.get("train.steps")) == (2, 3, None)
+    found = imported(tmp_path, f"{RAY} --data.max_samples 64000 --rollout.batch_size 128")
+    steps = found.facts["train.steps"]
+    assert (steps.value, steps.origin) == (500, "assumed")  # the data may have less
+    assert "train.overlap" not in found.facts
+    assert facts(tmp_path, f"{RAY} --ds.overlap_comm")["train.overlap"] == ("data-parallel",)
