@@ -52,6 +52,7 @@ SERVING: tuple[Scenario, ...] = tuple(
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"request_rate": 4, "requests": 8}},)
 SERVING += ({**DENSE, "cost": PRICE, "job": "inference", "serve": {"input_tokens": 512}},)
 SERVING += ({**DENSE, "gpus": 1, "job": "inference", "serve": {"engine": "llama.cpp", "concurrency": 1}},)
+SERVING += ({"model": "qwen2.5-vl-7b", "gpu": "l40s", "job": "inference", "serve": {"request_rate": 1, "images": 1}},)
 
 
 @dataclass(frozen=True)
