@@ -108,7 +108,8 @@ def outcome(result: ServeResult) -> str:
     figures = f"{latencies(at, result.writes)}, {rate} tokens/s in all"
     price = result.cost.per_million_tokens
     if price is not None:
-        figures += f", {_money(price)} {clean(result.cost.currency)} per million tokens{both}"
+        words = amount(price) if result.writes else _money(price)
+        figures += f", {words} {clean(result.cost.currency)} per million tokens{both}"
     missed = missed_text(verdict, result.cost.currency)
     said = f"{missed}: {figures}" if missed else figures
     return "; ".join((said, *objectives(result)))
