@@ -488,3 +488,26 @@ def test_a_job_that_its_tool_cannot_run_is_not_passed_over_in_a_folder(
     assert main(["check", str(tmp_path)]) == 2
     shown = capsys.readouterr()
     assert "seq_length: '-5' is not a whole number above zero" in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("tool", "stack", "more"),
+    [
+        ("nemo-rl", "nemo-rl-megatron", ["--tp", "2", "--recompute", "full"]),
+        ("openrlhf", "openrlhf", ["--zero", "3"]),
+        ("trl", "trl", ["--zero", "3", "--rollout-engine", "vllm"]),
+        ("ms-swift", "ms-swift", ["--zero", "2", "--backend", "deepspeed"]),
+    ],
+)
+def test_answers_are_estimated_alike_when_they_are_read_back(
+    tool: str, stack: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"{{model: qwen2.5-3b, server: dell-xe9680-h100, gpus: 8, job: grpo, stack: {stack}, train: {{steps: 100}}, "
+        "rollout: {prompts: 32, group: 8, input_tokens: 256, output_tokens: 500, max_output_tokens: 2048}}\n"
+    )
+    assert main(["export", str(job), "--to", tool, *more]) == 0
+    shown = capsys.readouterr()
+    assert "estimated" not in shown.err
+    assert "LEARNING_RATE" in shown.out

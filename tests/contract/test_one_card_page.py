@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,12 +34,17 @@ def rows() -> dict[tuple[str, ...], tuple[float, float]]:
 PARTS = {"contexts": one_card.contexts, "speeds": one_card.speeds, "offloaded": one_card.offloaded}
 
 
+@cache
+def figures_of(name: str) -> tuple[Any, ...]:
+    return tuple(PARTS[name](Registry()))
+
+
 @pytest.fixture(scope="module", params=PARTS)
-def part(request: pytest.FixtureRequest) -> tuple[str, list[Any]]:
-    return request.param, list(PARTS[request.param](Registry()))
+def part(request: pytest.FixtureRequest) -> tuple[str, tuple[Any, ...]]:
+    return request.param, figures_of(request.param)
 
 
-def test_the_page_has_every_figure_beside_its_prediction(part: tuple[str, list[Any]]) -> None:
+def test_the_page_has_every_figure_beside_its_prediction(part: tuple[str, tuple[Any, ...]]) -> None:
     name, figures = part
     page = rows()
     for figure in figures:
@@ -50,7 +56,7 @@ def test_the_page_has_every_figure_beside_its_prediction(part: tuple[str, list[A
         assert any(values[1] == pytest.approx(figure.predicted, rel=0.05) for values in near), WRITE
 
 
-def test_half_of_the_figures_are_within_15_percent(part: tuple[str, list[Any]]) -> None:
+def test_half_of_the_figures_are_within_15_percent(part: tuple[str, tuple[Any, ...]]) -> None:
     """Of what is trained and generated, and of prompts with builds that unpack weights in their products."""
     name, figures = part
     kinds = {figure.kind for figure in figures}
@@ -64,7 +70,7 @@ def test_half_of_the_figures_are_within_15_percent(part: tuple[str, list[Any]]) 
 
 def test_figures_of_one_card_agree_by_format() -> None:
     """The card that is asked about most, in three formats and more from more than one publication."""
-    figures = [f for f in one_card.speeds(Registry()) if f.card == "rtx-4090" and f.kind == one_card.GENERATING]
+    figures = [f for f in figures_of("speeds") if f.card == "rtx-4090" and f.kind == one_card.GENERATING]
     assert len({figure.how for figure in figures}) >= 4
     assert len({figure.source for figure in figures}) >= 3
     assert median(abs(figure.difference) for figure in figures) < 0.15

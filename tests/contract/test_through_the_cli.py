@@ -60,6 +60,7 @@ SERVING += (
     {"model": "mimo-7b", "gpu": "b200", "job": "inference", "serve": {"concurrency": 4}},
     {**DENSE, "model": "llama-3.1-8b", "job": "inference", "serve": {"draft_model": "llama-3.2-1b", "concurrency": 4}},
 )
+SERVING += ({"model": "qwen2.5-vl-7b", "gpu": "l40s", "job": "inference", "serve": {"request_rate": 1, "images": 1}},)
 
 
 @dataclass(frozen=True)

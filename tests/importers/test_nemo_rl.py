@@ -230,3 +230,13 @@ def test_a_command_changes_the_recipe_that_it_names(tmp_path: Path) -> None:
     )
     said = facts(imported(script))
     assert (said["train.steps"], said["gpus"], said["rollout.max_sequences"]) == (30, 32, 64)
+
+
+def test_slips_of_keys_are_told(tmp_path: Path) -> None:
+    text = "defaults: child.yaml\ngrpo: {num_prompt_per_step: 8}\npolicy: {dtensor_cfg: {tensor_paralel_size: 2}}\n"
+    folder = written(tmp_path, slip=text)
+    found = read_foreign([folder / "slip.yaml"], Asked())
+    assert {each.near for each in found.unknown} == {
+        "grpo.num_prompts_per_step",
+        "policy.dtensor_cfg.tensor_parallel_size",
+    }

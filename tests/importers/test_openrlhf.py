@@ -161,3 +161,13 @@ def test_critic_reward_model_and_reference_have_the_gpus_of_their_flags(
     assert pools.items() <= said.items()
     assert ("reference.gpus" in said) == ("reference.gpus" in pools)
     assert ("reward.gpus" in said) == ("reward.gpus" in pools)
+
+
+def test_passes_over_answers_are_no_passes_over_the_data(tmp_path: Path) -> None:
+    said = facts(tmp_path, f"{RAY} --train.max_epochs 2 --train.num_episodes 3 --data.max_samples 64000")
+    assert (said["rollout.updates"], said["train.epochs"], said.get("train.steps")) == (2, 3, None)
+    found = imported(tmp_path, f"{RAY} --data.max_samples 64000 --rollout.batch_size 128")
+    steps = found.facts["train.steps"]
+    assert (steps.value, steps.origin) == (500, "assumed")  # the data may have less
+    assert "train.overlap" not in found.facts
+    assert facts(tmp_path, f"{RAY} --ds.overlap_comm")["train.overlap"] == ("data-parallel",)

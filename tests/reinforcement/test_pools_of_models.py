@@ -36,11 +36,11 @@ def test_the_slowest_pool_of_each_stage_decides() -> None:
     trainer_s = seconds["log-probabilities"] + seconds["rewards"]
     rated_s = max(
         trainer_s,
-        seconds["log-probabilities, critic"],
-        seconds["rewards, reward model"],
-        seconds["log-probabilities, reference model"],
+        seconds["log-probabilities (critic)"],
+        seconds["rewards (reward model)"],
+        seconds["log-probabilities (reference model)"],
     )
-    learnt_s = max(seconds["training"], seconds["training, critic"])
+    learnt_s = max(seconds["training"], seconds["training (critic)"])
     whole_s = seconds["rollout"] + rated_s + learnt_s + seconds["weight synchronisation"]
     assert one.seconds == pytest.approx(whole_s)
     assert sum(part.seconds for part in summarise(apart()).time.components) == pytest.approx(whole_s)
@@ -83,7 +83,7 @@ def test_the_pool_of_a_critic_learns_in_a_layout_of_its_own() -> None:
     assert critic.layouts is not None
     assert (critic.gpus, int(critic.layouts.tp[0]), int(given.layouts.tp[0])) == (4, 2, 1)
     assert critic.learning_bytes > 2 * PARAMETERS / 2
-    assert given.iteration.parts_s["training, critic"] == {"training of the critic": critic.steps_s}
+    assert given.iteration.parts_s["training (critic)"] == {"training of the critic": critic.steps_s}
 
 
 def test_a_reward_model_with_the_critic_is_held_and_passed_there() -> None:
@@ -111,7 +111,7 @@ def test_a_judge_is_an_engine_that_writes_about_every_answer() -> None:
     """Each replica reads all its weights for every token that it writes."""
     asked: dict[str, Any] = {**PPO, "gpus": 12, "reward__gpus": 4, "train__reward_model": "llama-3.1-8b"}
     given = {words: sized(**asked, reward__output_tokens=words) for words in (100, 400)}
-    times = {words: given[words].iteration.phase_s["rewards, reward model"] for words in given}
+    times = {words: given[words].iteration.phase_s["rewards (reward model)"] for words in given}
     ranks = {words: one.pools[-1].tp * one.pools[-1].pp for words, one in given.items()}
     assert times[400] > 400 * 16e9 / (ranks[400] * 3.35e12)
     assert times[400] > 2 * times[100]
@@ -122,7 +122,7 @@ def test_a_judge_is_an_engine_that_writes_about_every_answer() -> None:
     assert judged.count == 512
     assert judged.inputs == pytest.approx(256 + 600)
     scored = sized(**asked, reward__engine="vllm")
-    assert scored.iteration.phase_s["rewards, reward model"] < times[100]
+    assert scored.iteration.phase_s["rewards (reward model)"] < times[100]
 
 
 TAUGHT: dict[str, Any] = {
@@ -134,14 +134,14 @@ TAUGHT: dict[str, Any] = {
 def test_a_teacher_on_gpus_of_its_own_reads_the_answers_before_the_student_learns() -> None:
     """All answers pass 8 B parameters: two FLOPs a parameter and token, of 856 tokens each."""
     beside, away = sized(**TAUGHT, gpus=8), sized(**TAUGHT, gpus=16, teacher__gpus=8)
-    seconds = away.iteration.phase_s["log-probabilities, teacher"]
+    seconds = away.iteration.phase_s["log-probabilities (teacher)"]
     assert seconds > 2 * 8e9 * 512 * 856 / (8 * 989e12)
     assert away.iteration.phase_s["training"] < beside.iteration.phase_s["training"]
     assert beside.iteration.kept_bytes - away.iteration.kept_bytes == pytest.approx(2 * 8.03e9, rel=0.05)
     assert (away.pools[-1].name, away.pools[-1].model) == ("teacher", "llama-3.1-8b")
     served = sized(**TAUGHT, gpus=16, teacher__gpus=8, teacher__engine="vllm")
     assert served.pools[-1].engine == "vllm"
-    assert served.iteration.phase_s["log-probabilities, teacher"] > seconds / 4
+    assert served.iteration.phase_s["log-probabilities (teacher)"] > seconds / 4
 
 
 def test_open_sizes_are_those_of_the_soonest_iteration() -> None:
@@ -169,8 +169,8 @@ def test_pools_stand_in_the_answer_with_their_times() -> None:
         assert sum(part.seconds for part in phase.components) == pytest.approx(phase.seconds)
         assert sum(part.bytes for part in phase.holds) == pytest.approx(phase.peak_bytes, abs=2)
     starts = {phase.name: phase.start_s for phase in result.phases}
-    assert starts["rewards, reward model"] == starts["log-probabilities"] == pytest.approx(result.phases[0].seconds)
-    assert starts["training, critic"] == starts["training"] > starts["log-probabilities"]
+    assert starts["rewards (reward model)"] == starts["log-probabilities"] == pytest.approx(result.phases[0].seconds)
+    assert starts["training (critic)"] == starts["training"] > starts["log-probabilities"]
 
 
 @pytest.mark.parametrize(

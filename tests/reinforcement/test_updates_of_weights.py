@@ -58,7 +58,7 @@ def test_weights_through_the_file_system_are_written_and_read() -> None:
     ("flags", "message"),
     [
         ({**AT_ONCE, "rollout__update": "drain", "rollout__partial": True}, "'update: drain' contradicts"),
-        ({"rollout__transport": "disk"}, "'transport' is of GPUs that only generate"),
+        ({"rollout__transport": "disk", "rollout__colocated": True}, "'transport: disk' is of GPUs that only generate"),
     ],
 )
 def test_contradictions_are_told(flags: dict[str, Any], message: str) -> None:

@@ -67,7 +67,7 @@ def test_three_pools_stand_behind_each_other() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"model": "llama-3.1-8b", "serve__encode_replicas": 1}, "'encode_replicas' needs images"),
+        ({"model": "llama-3.1-8b", "serve__encode_replicas": 1}, "'encode_replicas' 1 needs images"),
         (
             {**SEEING, "serve__encode_replicas": 1, "serve__batch": 4},
             "'encode_replicas' and 'batch' do not go together",

@@ -180,7 +180,7 @@ def globs(words: str) -> tuple[str, ...]:
 
 
 def _among(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+    return any(name == pattern or ("*" in pattern and fnmatchcase(name, pattern)) for pattern in patterns)
 
 
 def _holds(key: Key, version: str | None) -> bool:

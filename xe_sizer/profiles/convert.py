@@ -34,6 +34,9 @@ Gpus = Annotated[int, Meta(gt=0, le=100_000)]
 Error = Annotated[float, Meta(ge=0, description="absolute relative error of the fit")]
 
 
+MOST_HOMES = 2  # sections that a hint names in which a key would stand, those that are written most
+
+
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the figures of a file come from."""
 
@@ -213,7 +216,8 @@ class _Converter:
         if plain in fields:
             return f"did you mean '{plain}'?"
         if known_in := self.homes.get(plain):
-            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in known_in)
+            most = known_in[:MOST_HOMES]
+            places = " or ".join(f"under {'.'.join(home)}:" if home else "at the top level" for home in most)
             return f"'{plain}' belongs {places}"
         return did_you_mean(key, fields) or f"known keys: {', '.join(fields)}"
 

@@ -129,10 +129,9 @@ def updates_agree(asked: AskedIterations) -> Found:
             message,
             f"responses that are not waited for are '{ABORT}' or '{GO_ON}'; remove one of them",
         )
-    if rollout.transport is not None and rollout.colocated is not False and rollout.gpus is None:
-        hint = f"{asked.setting('rollout.colocated', False)} generates on other GPUs"
-        if not rollout.asynchronous:
-            yield "rollout.transport", "'transport' is of GPUs that only generate", hint
+    if rollout.transport is not None and (rollout.colocated or not asked.stack.rollout.apart):
+        message = f"'transport: {rollout.transport}' is of GPUs that only generate"
+        yield "rollout.transport", message, "leave it out: weights are handed on where they are"
 
 
 def stack_shares_so(asked: AskedIterations) -> Found:

@@ -299,12 +299,12 @@ RATINGS = {reward_pass.name: "rewards"}  # what a pass is a phase of, where it i
 def rating_of(pool: ModelPool) -> str:
     """Phase in which a model on GPUs of its own rates the answers."""
     names = [RATINGS.get(name, RATING) for name in pool.passes_s]
-    return f"{names[0]}, {pool.asked.name}"
+    return f"{names[0]} ({pool.asked.name})"
 
 
 def learning_of(pool: ModelPool) -> str:
     """Phase in which a model on GPUs of its own learns."""
-    return f"{TRAINING}, {pool.asked.name}"
+    return f"{TRAINING} ({pool.asked.name})"
 
 
 class Iteration(Immutable):

@@ -140,7 +140,7 @@ def resolve_settings(provenance: Provenance, method: Rollout, defaults: RolloutD
     if defaults.max_sequences is not None or rollout.max_sequences is not None:
         resolve_default("max_sequences", defaults.max_sequences, "stack")
     over, reread = resolve_default("oversampling", 1.0), False
-    apart = rollout.gpus is not None or bool(rollout.asynchronous)
+    apart = rollout.gpus is not None or bool(rollout.asynchronous) or rollout.transport is not None
     colocated = rollout.colocated
     if colocated is None and apart:
         colocated = False

@@ -284,7 +284,7 @@ def _memory(sized: ReinforcementEstimate, base: Memory) -> Memory:
     gpu = base.gpu if phase == TRAINING or sized.iteration.colocated else "rollout replica"
     pool = next((one for one in sized.iteration.others if phase in (rating_of(one), learning_of(one))), None)
     if pool is not None:
-        gpu, shown, moment = f"GPU of the {pool.asked.name}", _shown_of_pool(pool, peak), phase.partition(", ")[0]
+        gpu, shown, moment = f"GPU of the {pool.asked.name}", _shown_of_pool(pool, peak), phase.partition(" (")[0]
     return replace(
         base, peak_bytes=peak, headroom_bytes=usable - peak, phase=moment, gpu=gpu, components=components, **shown
     )

@@ -46,7 +46,9 @@ def _load(serve: Mapping[str, Any]) -> Iterator[str]:
     if serve.get("request_rate") is not None:
         yield f"{amount(serve['request_rate'])} requests per second"
     if serve.get("input_tokens") is not None and serve.get("output_tokens") is not None:
-        yield f"{number(serve['input_tokens'])} tokens in and {number(serve['output_tokens'])} out"
+        texts, outputs = serve.get("documents") or 1, serve["output_tokens"]
+        words = f"{number(serve['input_tokens'])} tokens in"
+        yield f"{words} and {number(outputs)} out" if outputs else f"{texts:,} x {words}" if texts > 1 else words
 
 
 def _data(scenario: Mapping[str, Any]) -> Iterator[str]:

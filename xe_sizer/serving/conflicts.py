@@ -104,7 +104,6 @@ OF_ANSWERS = (
     "output_spread", "longest_output_tokens", "turns", "turn_tokens", "tool_seconds", "draft_tokens", "acceptance_rate",
     "draft_cost", "kv_host_gib", "prefix_hit_share", "prefill_replicas", "fit", "cpu_layers",
 )  # fmt: skip
-WITHOUT = "leave it out, or give output_tokens"
 
 
 def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
@@ -119,7 +118,8 @@ def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
             yield key, f"'{key.rpartition('.')[2]}' is for embeddings and scores, without output tokens", hint
         return
     for name in filter(partial(getattr, serve), OF_ANSWERS):
-        yield f"serve.{name}", f"'{name}' needs output tokens, and there are none", WITHOUT
+        hint = "leave it out" if model.bidirectional else "leave it out, or give output_tokens"
+        yield f"serve.{name}", f"'{name}' needs output tokens, and there are none", hint
     for name in filter(partial(getattr, limits), ("max_ttft_s", "max_tpot_s")):
         hint = f"{asked.setting('limits.max_request_s')} limits the time of a request"
         yield f"limits.{name}", f"'{name}' needs output tokens, and there are none", hint
@@ -317,7 +317,11 @@ def encoders_go_apart(asked: AskedService, engine: Engine) -> Found:
     if serve.encode_replicas is None:
         return
     if not serve.images:
-        yield key, "'encode_replicas' needs images", "say how many images a prompt has: serve.images"
+        yield (
+            key,
+            f"'encode_replicas' {serve.encode_replicas} needs images",
+            "say how many images a prompt has: serve.images",
+        )
     if not engine.batching.disaggregates:
         yield key, f"{engine.name} encodes no images on GPUs of their own", "take an engine that does, such as vllm"
     for name in ("batch", "requests", "trace", "spare_replicas", "turns"):
@@ -480,8 +484,9 @@ def slices_stand_alone(asked: AskedService, server: Server) -> Found:
     if name is None:
         return
     if find_slice(gpu, name) is None:
-        known = ", ".join((*gpu.slices, "time-slicing-4", "mps-4"))
-        yield "slice", f"{gpu.name} has no slice '{name}'", f"there are {known} and other numbers of the last two"
+        known = "".join(f"{each}, " for each in gpu.slices)
+        hint = f"{known}time-slicing-N or mps-N, with N replicas on a GPU"
+        yield "slice", f"{gpu.name} has no slice '{name}'", hint
     for key in ("tp", "pp", "dp"):
         if (getattr(asked.layout, key) or 1) > 1:
             yield f"layout.{key}", f"a replica on a slice has no {key}: slices are not linked", "leave one of them out"

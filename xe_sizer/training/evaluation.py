@@ -652,8 +652,9 @@ class Evaluation(Immutable):
         launch_s = stack.forward_launch_s
         ahead_s = self.forward_run_s - run_s - self.module_hooks_s
         forward_gap_s = exposed_launch_time_s(forward - launched, launch_s, ahead_s)
-        forward_gap_s = forward_gap_s + exposed_launch_time_s(launched, launch_s, run_s) + self._counting_s
-        return forward_gap_s, np.maximum(0.0, backward_launch_s - self.backward_run_s)
+        forward_gap_s = forward_gap_s + exposed_launch_time_s(launched, launch_s, run_s)
+        backward_gap_s = np.maximum(0.0, backward_launch_s - self.backward_run_s)
+        return forward_gap_s, backward_gap_s + self._counting_s
 
     @cached_property
     def module_hooks_s(self) -> Array:
@@ -686,7 +687,10 @@ class Evaluation(Immutable):
 
     @property
     def _counting_s(self) -> Array:
-        """Time that layers with experts wait for counts of tokens, unless another micro-batch runs meanwhile [s]."""
+        """Time that layers with experts wait for counts of tokens, unless another micro-batch runs meanwhile [s].
+
+        Measured for both directions together, it counts with the backward.
+        """
         alone = as_array(self.exposed["ep"][0] >= 1.0)
         mixed = sum(layers for kind, layers in self.job.model.layer_kinds if kind.mlp == EXPERTS)
         return self.stage_shares[0] * alone * mixed * self.job.stack.expert_layer_s

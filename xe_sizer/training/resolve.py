@@ -855,7 +855,8 @@ def find_setup(
     """
     scenario = provenance.scenario
     model = model and collect(problems, routed_as_asked, scenario, model)
-    model = model and replace(model, trained_mtp_layers=scenario.values.train.mtp_layers or 0)
+    if model is not None and scenario.values.train.mtp_layers:
+        model = replace(model, trained_mtp_layers=scenario.values.train.mtp_layers)
     job_name = provenance.resolve_default("job", DEFAULT_METHOD.name)
     model = model and METHODS.get(job_name, DEFAULT_METHOD).read_by(model, scenario.values.train.task)
     # What a method asks of a model hardly depends on the stack: an unknown one need not hide the answer.

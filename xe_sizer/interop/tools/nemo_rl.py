@@ -728,6 +728,7 @@ def _write_megatron(plan: Plan) -> dict[str, Any]:
         "recompute_granularity": recompute if recompute != "none" else None,
         "recompute_modules": list(chosen) if chosen and recompute == "selective" else None,
         "optimizer": {
+            "lr": LEARNING_RATE,
             "use_distributed_optimizer": zero != 0,
             "optimizer_cpu_offload": moved,
             "optimizer_offload_fraction": 1.0 if moved else 0.0,

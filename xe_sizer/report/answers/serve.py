@@ -109,7 +109,8 @@ def outcome(result: ServeResult) -> str:
     figures = f"{latencies(at, result.writes)}, {rate} tokens/s in all"
     price = result.cost.per_million_tokens
     if price is not None:
-        figures += f", {_money(price)} {clean(result.cost.currency)} per million tokens{both}"
+        words = amount(price) if result.writes else _money(price)
+        figures += f", {words} {clean(result.cost.currency)} per million tokens{both}"
     missed = missed_text(verdict, result.cost.currency)
     said = f"{missed}: {figures}" if missed else figures
     return "; ".join((said, *objectives(result)))
@@ -304,8 +305,8 @@ def _experts(result: ServeResult) -> Iterator[Point]:
             apart = found.apart
             pools = f"on {plural(apart.gpus, 'GPU')} of their own, {number(found.per_gpu)} each{copies}"
             attending = f"{plural(apart.attention_gpus, 'GPU')} with attention"
-            waits = f"wait in a decode step: {duration(apart.attention_wait_s)} with attention, "
-            waits += f"{duration(apart.experts_wait_s)} with experts"
+            waits = f"in a decode step attention waits {duration(apart.attention_wait_s)}, "
+            waits += f"experts {duration(apart.experts_wait_s)}"
             yield Point("Experts", f"{pools}, beside {attending}; {busy}; {waits}")
             return
         way = f"{clean(found.dispatcher)} takes {duration(found.exchange_s)} of a decode step"
