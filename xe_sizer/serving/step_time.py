@@ -1156,7 +1156,8 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
 
         seconds = layers on the stage x law
 
-    The seconds sum to the parts of the step but the host's and those between pipeline stages.
+    The seconds sum to the parts of the step but the host's and those between pipeline stages; where experts have GPUs
+    of their own, operators are those of a GPU with attention, and do not wait.
 
     Parameters
     ----------
