@@ -24,6 +24,7 @@ from xe_sizer.reinforcement.search import size as size_reinforcement
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import request_bytes, serving_memory, static_peak
+from xe_sizer.serving.resolve import PLACEMENT_KEYS
 from xe_sizer.serving.resolve import resolve as resolve_serving
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.search import size as size_service
@@ -243,9 +244,7 @@ def test_steps_beside_others_take_the_time_that_they_take_alone(seed: int) -> No
 def test_the_placement_that_is_chosen_is_the_same_written_down(seed: int) -> None:
     flags, resolved = random_service(np.random.default_rng(seed))
     open_layout = size_service(resolved)
-    sizes = {
-        f"layout.{each}": int(getattr(open_layout.placement, each)[0]) for each in ReplicaLayouts.__struct_fields__
-    }
+    sizes = {f"layout.{each}": int(getattr(open_layout.placement, each)[0]) for each in PLACEMENT_KEYS}
     again = size_service(resolve_serving(read_scenario(None, flags | sizes, {}), REGISTRY))
     answers = [
         (one.gpus, one.point.running, one.point.requests_per_s, one.point.ttft_s, one.point.tpot_s, one.point.request_s)
