@@ -144,9 +144,9 @@ class Slice(Immutable, eq=True):
     turn: float = 1.0
 
 
-# Of what one program makes of an accelerator, what several make together. Turns: four engines took 38 requests/s of an
-# A100 where one took 45 (Llama 3.1 8B, damionas.com, time-slicing vs MIG). Shared: two with 0.6 of the multiprocessors
-# each wrote 0.93 of what two accelerators did (Qwen3-4B-FP8 on A100, gopebble.com, MPS case study).
+# Published: of what one program makes of an accelerator, what several make together. Turns: four engines took 38
+# requests/s of an A100 where one took 45 (Llama 3.1 8B, damionas.com, time-slicing vs MIG). Shared: two with 0.6 of the
+# multiprocessors each wrote 0.93 of what two accelerators did (Qwen3-4B-FP8 on A100, gopebble.com, MPS case study).
 IN_TURNS, SHARED = 0.84, 0.93
 PARTS = re.compile(r"(time-slicing|mps)-([2-9]|[1-5]\d|6[0-4])")
 

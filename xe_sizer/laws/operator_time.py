@@ -76,8 +76,8 @@ def memory_bound_time_s(
 # Seconds of all operators.
 
 NO_LAW = DecodeLaw(0.0, 1.0)  # of devices that train
-# Keys that queries gather each on its own come from the cache of the chip as well: 19 GB for 16,384 queries of 2,048
-# keys in 8 bit take 2 ms on B200 (SGLang and TensorRT-LLM with 8 heads, in 8 and 16 bit, timed by aiconfigurator).
+# Fitted: keys that queries gather each on its own come from the cache of the chip too: 19 GB for 16,384 queries of
+# 2,048 keys in 8 bit take 2 ms on B200 (SGLang and TensorRT-LLM, 8 heads, in 8 and 16 bit, timed by aiconfigurator).
 GATHERED_SHARE = 1.2
 Times = tuple[Array, Array, Array]
 """Seconds forward, backward, and of that for weight gradients."""
