@@ -328,7 +328,8 @@ def test_answers_of_one_token_have_no_time_for_further_ones(cli: Cli) -> None:
         assert ran.code == 0
         assert "to the first token (TTFT) for 95 % of requests" in ran.out
     ran = cli("serve", *shlex.split("--model llama-3.1-8b --gpu l40s --output-tokens 0.5"))
-    assert (ran.code, ran.err) == (2, "--output-tokens: 'output_tokens' must be at least 1, not 0.5\n")
+    said = "--output-tokens: an answer has at least one token\n  hint: 0 is for embeddings and scores\n"
+    assert (ran.code, ran.err) == (2, said)
 
 
 def test_answers_too_long_for_every_replica_are_no_defect(cli: Cli, tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ class ServeSection(Section, frozen=True):
     input_tokens: Annotated[Positive | None, about("Mean tokens of a prompt, without its images' tokens")] = None
     output_tokens: Annotated[
         MeanTokens | None,
-        about("Mean output tokens of a request; 0: embeddings or scores, without any (default of encoders)"),
+        about("Mean output tokens; 0: embeddings or scores"),
     ] = None
     documents: Annotated[
         Degree | None,
