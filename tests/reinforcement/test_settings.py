@@ -244,3 +244,14 @@ def test_what_is_just_allowed_is_not_told() -> None:
     assert resolved(rollout__verifier_workers=4, rollout__verifier_s=0.5).settings.workers == 4
     assert resolved(rollout__group=2).settings.asked.group == 2
     assert np.isfinite(resolved(gpus=16, rollout__gpus=8, rollout__tp=4, rollout__pp=2).settings.kept)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"model": "deepseek-v3.2", "gpu": "a100-sxm-80gb"}, "vllm has no sparse attention on a100-sxm-80gb"),
+        ({"gpu": "mi355x", "rollout__weights": "nvfp4"}, "vllm-rocm has no kernels for nvfp4 on mi355x"),
+    ],
+)
+def test_an_engine_writes_only_what_it_has_kernels_for(flags: dict[str, object], says: str) -> None:
+    assert any(says in message for message in told(**{"server": None, **flags}))

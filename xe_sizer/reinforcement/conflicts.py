@@ -15,13 +15,19 @@ from xe_sizer.scenario.conflicts import (
     too_many_stages,
     unknown_precision,
 )
-from xe_sizer.serving.conflicts import model_decodes, only_experts_are_narrow
+from xe_sizer.serving.conflicts import (
+    engine_has_fp4,
+    model_decodes,
+    only_experts_are_narrow,
+    queries_pick_keys,
+)
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
     from xe_sizer.laws.hardware import Server
     from xe_sizer.reinforcement.resolved import Settings
     from xe_sizer.scenario.scenario import Scenario
+    from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
     from xe_sizer.software.stack import Stack
     from xe_sizer.training.methods import Rollout
@@ -30,19 +36,20 @@ if TYPE_CHECKING:
 class AskedIterations(Asked):
     """A scenario of reinforcement learning, what its names stand for, and the settings of an iteration.
 
-    scheme : of the weights that write answers
+    engine, scheme : that write answers, and in which formats
     None stands for what is not known.
     """
 
     def __init__(
         self, scenario: Scenario, model: ModelShape | None, server: Server | None, method: Rollout, settings: Settings,
-        stack: Stack, scheme: Scheme | None,
+        stack: Stack, engine: Engine | None = None, scheme: Scheme | None = None,
     ) -> None:  # fmt: skip
         super().__init__(scenario, model, server, scenario.values.gpus)
         self.rollout = scenario.values.rollout
         self.method = method
         self.settings = settings
         self.stack = stack
+        self.engine = engine
         self.scheme = scheme
 
 
@@ -235,11 +242,19 @@ def replicas_divide(asked: AskedIterations, model: ModelShape) -> Found:
     yield from too_many_stages(model, "rollout.pp", pp or 1, f"pp {pp}")
 
 
+def engine_has_kernels(asked: AskedIterations) -> Found:
+    """Sparse attention, and 4-bit floats, that the engine has no kernels for on the accelerator."""
+    if asked.engine is not None:
+        yield from queries_pick_keys(asked, asked.engine, "rollout")
+        yield from engine_has_fp4(asked, asked.engine, asked.scheme, "rollout")
+
+
 ENGINE_RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_model(model_decodes),
     of_model(replicas_divide),
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "rollout.weights")),
+    engine_has_kernels,
 )
 """What model and hardware rule out of the engine that writes answers."""
 

@@ -207,7 +207,7 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
         find_setup(provenance, registry, problems, model, server, stack)
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
     settings = resolve_settings(provenance, method, stack.rollout)
-    problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack, None), RULES)
+    problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack), RULES)
     roles = {name: getattr(scenario.values, name) for name in POOLS if has_own_gpus(scenario, name)}
     others = [settings.gpus if settings.colocated is False else 0, *(_own_gpus(one) for one in roles.values())]
     beside = None if None in others else sum(one for one in others if one is not None)
@@ -216,7 +216,8 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
     name, where = relative(scenario, "rollout.engine", settings.engine), partial(scenario.locate, ("rollout", "engine"))
     engine = collect(problems, engine_on, server, name, where, registry)
     formats = collect(problems, _formats, scenario, engine, model, server) if engine and server else None
-    problems += conflicts(AskedIterations(scenario, model, server, method, settings, stack, formats), ENGINE_RULES)
+    asked = AskedIterations(scenario, model, server, method, settings, stack, engine, formats)
+    problems += conflicts(asked, ENGINE_RULES)
     optimizer = collect(problems, find_optimizer, scenario, registry, setup.stack) if setup else None
     if setup is None or optimizer is None:
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))

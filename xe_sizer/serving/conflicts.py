@@ -390,8 +390,11 @@ def _released(engine: Engine) -> str:
     return f"{engine.name} {engine.release}" if engine.release else engine.name
 
 
-def queries_pick_keys(asked: AskedService, engine: Engine) -> Found:
-    """A model whose queries pick their keys, where the engine has no kernels for it on the accelerator."""
+def queries_pick_keys(asked: Asked, engine: Engine, section: str = "serve") -> Found:
+    """A model whose queries pick their keys, where the engine has no kernels for it on the accelerator.
+
+    section : of the scenario that names the engine
+    """
     model, server = asked.model, asked.server
     if model is None or server is None or not (model.indexer or model.compressed_attention):
         return
@@ -400,13 +403,17 @@ def queries_pick_keys(asked: AskedService, engine: Engine) -> Found:
         return
     here = f" on {server.accelerator.name}" if kernels.sparse_on else ""
     has = f"it has on {', '.join(kernels.sparse_on)}" if kernels.sparse_on else "newer releases of vllm and sglang have"
-    hint = f"{has}; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
-    yield "serve.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint
+    dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
+    hint = has + dense * (section == "serve")  # no trainer starts that engine
+    yield f"{section}.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint
 
 
-def engine_has_fp4(asked: AskedService, engine: Engine) -> Found:
-    """Weights or a cache in 4-bit floats that the engine has no kernels for on the accelerator."""
-    scheme, server, serve = asked.scheme, asked.server, asked.serve
+def engine_has_fp4(asked: Asked, engine: Engine, scheme: Scheme | None, section: str = "serve") -> Found:
+    """Weights or a cache in 4-bit floats that the engine has no kernels for on the accelerator.
+
+    section : of the scenario that names the formats
+    """
+    server = asked.server
     if scheme is None or server is None:
         return
     generation, gpu, name = server.accelerator.generation, server.accelerator.name, scheme.weights.name
@@ -414,17 +421,18 @@ def engine_has_fp4(asked: AskedService, engine: Engine) -> Found:
     if scheme.weights.peak == FP4 and generation not in (kernels.generations if kernels else ()):
         there = f"it has on {', '.join(kernels.generations)}; " if kernels else ""
         instead = narrow_formats(server.accelerator.peak_flops_per_s)[0].name
-        hint = f"{there}take {asked.setting('serve.weights', instead)}, or int4"
-        yield "serve.weights", f"{_released(engine)} has no kernels for {name} on {gpu}", hint
-    asked_for = format_of(serve.activations) if serve.activations else None
+        hint = f"{there}take {asked.setting(f'{section}.weights', instead)}, or int4"
+        yield f"{section}.weights", f"{_released(engine)} has no kernels for {name} on {gpu}", hint
+    activations = asked.scenario.values.serve.activations if section == "serve" else None
+    asked_for = format_of(activations) if activations else None
     if kernels and asked_for and asked_for.peak == FP4 and kernels.native.get(generation) != asked_for.name:
         with_ = kernels.native.get(generation) or sixteen_bit(server.accelerator.peak_flops_per_s)
         message = f"{engine.name} multiplies {name} with {with_} on {gpu}, not with {asked_for.name}"
-        yield "serve.activations", message, f"leave it out, or write {with_}"
+        yield f"{section}.activations", message, f"leave it out, or write {with_}"
     cache, cached = scheme.cache, engine.fp4_kernels(scheme.cache)
     if cache.peak == FP4 and generation not in (cached.cache if cached else ()):
-        hint = f"{asked.setting('serve.kv_cache', E4M3.name)} is kept by more"
-        yield "serve.kv_cache", f"{engine.name} keeps no cache in {cache.name} on {gpu}", hint
+        hint = f"{asked.setting(f'{section}.kv_cache', E4M3.name)} is kept by more"
+        yield f"{section}.kv_cache", f"{engine.name} keeps no cache in {cache.name} on {gpu}", hint
 
 
 def engine_takes_adapters(asked: AskedService, engine: Engine) -> Found:
@@ -531,7 +539,7 @@ RULES: tuple[Rule, ...] = (
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "serve.weights")),
     needs("serve.adapter_slots", "serve.adapters", "say how many adapters requests ask for"),
     of_engine(queries_pick_keys),
-    of_engine(engine_has_fp4),
+    of_engine(lambda asked, engine: engine_has_fp4(asked, engine, asked.scheme)),
     of_engine(engine_takes_adapters),
     of_model(drafts_are_possible),
     of_model(model_has_targets),
