@@ -44,6 +44,9 @@ REINFORCEMENT: tuple[Scenario, ...] = tuple(
     for model, gpus in ((DENSE, 8), (EXPERTS, 8))
     for stack in ("verl", "openrlhf", "trl")
 )
+REINFORCEMENT += (
+    {**DENSE, "gpus": 8, "job": "grpo", "rollout": {"prompts": 16, "group": 4, "engine": "tensorrt-llm"}},
+)
 SERVING: tuple[Scenario, ...] = tuple(
     {**model, "cost": PRICE, "job": "inference", "serve": {load: 4}}
     for model in (DENSE, EXPERTS)
