@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Rows: the busiest expert, how many a rank touches, and what grouped products compute.
 
+EXPERTS = "experts"  # module of the operators and weights of routed experts
 SMALLEST_TILE = 16.0  # rows of the smallest tile of grouped products
 # What DeepGEMM's grouped products take where scales are no powers of two: tokens, width of an expert's part, alignment.
 LEAST_TOKENS, WIDEST_REFUSED, ALIGNED = 128.0, 512.0, 128.0
@@ -397,7 +398,7 @@ def before_experts(
     gradients = SUM * inputs.rank.tokens / inputs.rank.tp * width * (1.0 if together else local)
     return MemoryBound(
         name="dispatch",
-        module="experts",
+        module=EXPERTS,
         layers=block.layers,
         saved_bytes=saved_bytes,
         forward_bytes=GATHER * copies * width * wide + casts,
@@ -438,7 +439,7 @@ def after_experts(
     joined = GATHER * size if together else 0.0
     return MemoryBound(
         name="combine",
-        module="experts",
+        module=EXPERTS,
         layers=block.layers,
         saved_bytes=saved_bytes,
         forward_bytes=(SCALE * size + ADD * wide + joined) * copies * width,
@@ -480,7 +481,7 @@ def expert_bias(block: Block, loop: str | None, inner: Array, outer: Array) -> M
         )
     return MemoryBound(
         name="expert bias",
-        module="experts",
+        module=EXPERTS,
         layers=block.layers,
         saved_bytes=inputs.zeros,
         forward_bytes=forward,
@@ -520,7 +521,7 @@ def slice_gradients(block: Block, loop: str, elements: Array, tensors: float, lo
     whole = elements * np.asarray(inputs.residual_element_bytes)
     yield MemoryBound(
         name="expert slices",
-        module="experts",
+        module=EXPERTS,
         layers=block.layers,
         saved_bytes=inputs.zeros,
         forward_bytes=inputs.zeros,

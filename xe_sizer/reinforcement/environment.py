@@ -14,7 +14,6 @@ from xe_sizer.immutable import Immutable
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
 
-DEFAULT_TURN_TOKENS = 256.0  # that a tool adds, assumed: as of a service
 DEFAULT_SPREAD = 1.0  # assumed: standard deviation over mean of calls, as of waiting times that are exponential
 DEFAULT_CORES = 1.0  # assumed: of a call, one process
 SERVER_CORES = 64  # assumed: of a CPU server

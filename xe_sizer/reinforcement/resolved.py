@@ -13,8 +13,9 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.text import at_home
 from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers, logged_answers
-from xe_sizer.reinforcement.environment import DEFAULT_CORES, DEFAULT_TURN_TOKENS, SERVER_CORES, Environment
+from xe_sizer.reinforcement.environment import DEFAULT_CORES, SERVER_CORES, Environment
 from xe_sizer.reinforcement.environment import DEFAULT_SPREAD as DEFAULT_CALL_SPREAD
+from xe_sizer.serving.job import DEFAULT_TURN_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from xe_sizer.graph.attention import INDEXER_KEY_BYTES, cached_bytes
+from xe_sizer.graph.experts import EXPERTS
 from xe_sizer.graph.inputs import adapters_on, model_adapters
 from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
 from xe_sizer.graph.vision import VISION, largest_image, vision_weights
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 MODULE = "adapters"
 # What a GPU holds of the layers, where experts may have GPUs of their own.
-EXPERTS, SHARED = "experts", "shared"  # module of routed experts; how names of others that see all tokens begin
+SHARED = "shared"  # how names of experts begin that see all tokens
 Holds = Literal["both", "attention", "experts"]
 # Projections that share an input and whose adapters one pair of kernels computes (vLLM's packed modules).
 TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_expert_gate", "shared_expert_up"))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from xe_sizer.graph.attention import OF_SEQUENCES
-from xe_sizer.graph.experts import busiest_load
+from xe_sizer.graph.experts import EXPERTS, busiest_load
 from xe_sizer.graph.inputs import GraphInputs, Learning
 from xe_sizer.graph.operators import (
     Attention,
@@ -39,8 +39,8 @@ from xe_sizer.laws.operator_time import (
 )
 from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job, untuned
-from xe_sizer.serving.memory import EXPERTS, adapter_operators, is_of_experts, rank_weight_bytes
 from xe_sizer.serving.memory import MODULE as ADAPTERS
+from xe_sizer.serving.memory import adapter_operators, is_of_experts, rank_weight_bytes
 from xe_sizer.units import MICRO
 
 if TYPE_CHECKING:
@@ -766,7 +766,7 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
         attention="decode",
         repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
     )
-    whole = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
+    whole = flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     seeing = _seeing(job, placements, tp, prefills * tokens, prompts)
     halves = halves_of(job, together, pure_decode)
     if placements.apart:
@@ -776,7 +776,7 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
         cut = np.maximum(prefills / halves, np.minimum(prefills, 1.0))
         each_half = tokens * np.where(prefills > 0, prefills / np.maximum(halves * cut, 1e-12), 1.0)
         prefills, tokens, before = cut, each_half, before + (tokens - each_half) / 2.0
-    flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
+        flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     # The time of attention, scans and the cache depends on whose tokens they are.
     layers = [
         op

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xe_sizer.graph.experts import MODULES, find_loop
+from xe_sizer.graph.experts import EXPERTS, MODULES, find_loop
 from xe_sizer.graph.operators import Attention, Matmul, as_array
 from xe_sizer.graph.recompute import recomputed_exchanges
 from xe_sizer.graph.transformer import logits_per_rank
@@ -75,7 +75,6 @@ SHORTEST_S = 1e-12  # chosen: so that an exchange of nothing has a share
 # Bridge, skills/nemo-mbridge-perf-expert-parallel-overlap), and 19.7 s to 17.6 of Qwen3-235B over four (Megatron MoE
 # model zoo). Racks of GB200 and GB300, whose exchanges stay on NVLink, hide what the stack says.
 HIDDEN_ACROSS_NODES = 0.45
-EXPERTS = "experts"  # module of the operators between the counts of tokens and their sum
 
 
 def _sums(times: Iterable[OperatorTime], shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
