@@ -244,9 +244,10 @@ is it that Metal's kernels of mixed formats (q4_k_m) are slower than those of q4
 UNIFIED = """
 ## One memory for CPU and GPU
 
-Apple silicon (M1 to M4), DGX Spark and Strix Halo are sized for serving. Their GPU may use a share of the machine's
-memory: three quarters, two thirds of small Macs, all but a twentieth of a DGX Spark. A profile has the largest machine;
-`--host-memory-gib 36` says yours. llama.cpp is the default engine on Macs and on Strix Halo.
+Apple silicon (M1 to M4), DGX Spark, Strix Halo and Jetson Thor have one memory, of which the GPU may use a share:
+three quarters, two thirds of small Macs, all but a twentieth of a DGX Spark. A profile has the largest machine;
+`--host-memory-gib 36` says yours. Only the DGX Spark is sized for training too. llama.cpp is the default engine on Macs
+and on Strix Halo.
 
 ```
 xe-sizer models --gpu "M3 Max" --host-memory-gib 36 --serve

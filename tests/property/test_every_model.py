@@ -68,7 +68,7 @@ def test_every_model_with_experts_spreads_them(name: str) -> None:
     assert np.all(np.diff(spread) < 0)
 
 
-SERVERS = [name for name in REGISTRY.names("server") if REGISTRY.server(name).accelerator.unified_share is None]
+SERVERS = [name for name in REGISTRY.names("server") if not REGISTRY.server(name).accelerator.serving_only]
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -79,7 +79,7 @@ def test_every_server(name: str) -> None:
     assert_estimated(made, layouts(dp=[1, node, 2 * node], zero=[0, 1, 3], grad_accum=2))
 
 
-TRAINS = [name for name in REGISTRY.names("gpu") if REGISTRY.accelerator(name).unified_share is None]
+TRAINS = [name for name in REGISTRY.names("gpu") if not REGISTRY.accelerator(name).serving_only]
 
 
 @pytest.mark.parametrize("name", TRAINS)

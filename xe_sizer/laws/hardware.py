@@ -226,6 +226,7 @@ class Accelerator(Immutable):
     unified_share : of the machine's memory, which it may use where it has none of its own; None: it has its own
     clocks_per_s : of all its multiprocessors together; None where it has none, or nobody says how many
     announced : its figures are what its maker says, and nobody has published measurements
+    serving_only : training on it is refused
     slices : of the hardware, by name
     """
 
@@ -247,6 +248,7 @@ class Accelerator(Immutable):
     peer_to_peer: bool = True  # False: copies between two cards pass through host memory (GeForce drivers)
     runtime_apart: bool = False
     unified_share: float | None = None
+    serving_only: bool = False
     clocks_per_s: float | None = None
     measured: MeasuredHere | None = None
     announced: bool = False

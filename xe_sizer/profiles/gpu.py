@@ -219,6 +219,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     runtime_apart : memory_gib is what a program may have; contexts, communicators and libraries take nothing of it
     unified_share : of the memory of the machine, which it may use where it has none of its own; memory_gib is that
     share of the largest machine
+    serving_only : training on it is refused, since no published run shows how fast it is
     """
 
     name: str
@@ -245,6 +246,7 @@ class GpuProfile(Struct, frozen=True, forbid_unknown_fields=True):
     suggested: bool = False
     runtime_apart: bool = False
     unified_share: Fraction | None = None
+    serving_only: bool = False
     lends_to: LendsTo | None = None
     borrows_from: str | None = None
     laws: LawsProfile = LawsProfile()
@@ -356,6 +358,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         peer_to_peer=profile.pcie.peer_to_peer if profile.pcie else True,
         runtime_apart=profile.runtime_apart,
         unified_share=profile.unified_share,
+        serving_only=profile.serving_only,
         clocks_per_s=_clocks_per_s(profile),
         measured=_measured_here(profile.measured),
         announced=profile.announced,

@@ -58,8 +58,8 @@ def of_stack(rule: Callable[[AskedTraining, Stack], Found]) -> Rule:
 
 
 def trains_here(asked: AskedTraining, server: Server) -> Found:
-    """An accelerator that shares the memory of the machine, which is sized for serving."""
-    if server.accelerator.unified_share:
+    """An accelerator that is sized for serving alone."""
+    if server.accelerator.serving_only:
         key, name = "server" if asked.scenario.values.server else "gpu", server.accelerator.name
         told = f"{name} is sized for serving alone: no published training run shows how fast it is"
         yield key, told, "xe-sizer serve, or another GPU"
