@@ -329,10 +329,11 @@ def residual(block: Block, name: str) -> MemoryBound:
 STREAM_PASSES, STREAM_LAUNCHES = (2.0, 3.0), (2.0, 4.0)
 
 
-def mixed_streams(block: Block, name: str) -> Iterator[MemoryBound]:
+def mixed_streams(block: Block, name: str) -> Iterator[Operator]:
     """Weighs the residual streams and sums them up to what a block reads; none where there is one hidden state.
 
         bytes = STREAM_PASSES x streams, once for the weights and once for the sum;  kept = streams
+        FLOPs = 2 tokens n hidden (2 rank + n)      with a `stream_rank`, n streams
 
     Parameters
     ----------
@@ -341,15 +342,19 @@ def mixed_streams(block: Block, name: str) -> Iterator[MemoryBound]:
 
     Returns
     -------
-    iterator of MemoryBound; bytes of shape (rank shape,) [bytes]
+    iterator of Operator; sizes [-] and bytes of shape (rank shape,) [bytes]
 
     Source: own derivation, of fused kernels that keep what they read and compute the float32 copy anew
-    (DeepseekV4HyperConnection of transformers writes it out).
+    (DeepseekV4HyperConnection of transformers writes it out); Qwen4ExpTextGatedResidual for the products.
     """
-    inputs = block.inputs
-    if inputs.model.residual_streams > 1:
+    inputs, model = block.inputs, block.inputs.model
+    if model.residual_streams > 1:
         streams = inputs.residual_bytes
         yield memory_bound(block, name, "norm", streams, STREAM_PASSES, STREAM_LAUNCHES, streams)
+        tokens, narrow = inputs.rank.resident_tokens, model.stream_rank * inputs.element_bytes
+        # The streams are kept once; the down projection and the shares read the same.
+        yield from linear(block, f"{name} down", ("stream_down", "stream_shares"), tokens, inputs.zeros)
+        yield from linear(block, f"{name} up", ("stream_up",), tokens, tokens * narrow)
 
 
 # Exchanges: into and out of tensor-parallel regions, and between context-parallel ranks.

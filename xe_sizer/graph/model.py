@@ -69,6 +69,28 @@ class CompressedAttention(Immutable, eq=True):
         return 2 if self.tokens == self.sparse_tokens else 1
 
 
+class NgramTables(Immutable, eq=True):
+    """Tables of hashed n-grams, which some layers read rows of for every token (Engram, arXiv:2601.07372).
+
+    Each such layer has a table of its own. The rows of a token, side by side, are projected to a value and to a key for
+    every residual stream; how well stream and key agree gates what the stream is given of the value.
+    rows : of each table; width : of a row; lookups : rows that a token reads of each
+    conv_kernel : of a convolution behind the gate; 0: there is none
+    on_host : the tables are in host memory, and what is read of them is sent
+    """
+
+    rows: tuple[int, ...]
+    width: int
+    lookups: int
+    conv_kernel: int = 0
+    on_host: bool = False
+
+    @property
+    def joined(self) -> int:
+        """Width of the rows that a token reads of a table, side by side [-]."""
+        return self.lookups * self.width
+
+
 class GlobalAttention(Immutable, eq=True):
     """Attention of the layers that see everything, where it has other heads than that of windowed layers (Gemma 4).
 
@@ -268,7 +290,8 @@ class ModelShape(Immutable, eq=True):
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
     `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
     `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
-    each block (hyper-connections, arXiv:2409.19606). `output_gate`: the attention's output is gated by a second half of
+    each block (hyper-connections, arXiv:2409.19606); `stream_rank`: of the product that mixes what a block reads, where
+    that is one of two matrices (Qwen3.8-Flash-Next). `ngram_tables`: what layers look up besides. `output_gate`: the attention's output is gated by a second half of
     the query projection, in latent attention by a projection of its own.
     `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
     that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors;
@@ -340,6 +363,8 @@ class ModelShape(Immutable, eq=True):
     indexer: SparseIndexer | None = None
     compressed_attention: CompressedAttention | None = None
     residual_streams: int = 1
+    stream_rank: int = 0
+    ngram_tables: NgramTables | None = None
     experts: Experts | None = None
     layer_pattern: str | None = None
     state_space: StateSpace | None = None

@@ -8,7 +8,7 @@ arXiv:2205.05198, section 4, for the fused and sharded variants).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,13 +32,14 @@ from xe_sizer.graph.model import CLASSES, MASKED, NO_HEAD, NUM_CLASSES, OVER_VOC
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.recompute import with_recomputation
 from xe_sizer.graph.state_space import scan, state_space_half
-from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.weights import NGRAM_TABLE, embedding_weights, head_weights, layer_weights
 from xe_sizer.units import FLOAT32
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
     from xe_sizer.graph.model import LayerKind
     from xe_sizer.graph.operators import Array, Operator
+    from xe_sizer.graph.weights import Weight
 
 # Heads that are no logits of the vocabulary: classes, values, pooled states.
 
@@ -361,12 +362,13 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     """
     rank, model, learns = inputs.rank, inputs.model, float(inputs.learning.trains("embedding"))
     weights = {weight.name: weight for weight in embedding_weights(model)}
-    tables = [weight for weight in weights.values() if weight.kind == "embedding"]
+    learned = [weight for weight in embedding_weights(model) if weight.kind == "embedding"]
+    tables = [weight for weight in learned if weight.name != NGRAM_TABLE]
     resident, tokens = rank.resident_tokens, rank.tokens
     if model.encoder_layers:
         resident, tokens = resident + inputs.decoding.rank.resident_tokens, tokens + inputs.decoding.rank.tokens
     rows = resident * model.hidden * inputs.element_bytes
-    gradient = sum(table.parameters for table in tables) / rank.tp * inputs.element_bytes
+    gradient = sum(table.parameters for table in learned) / rank.tp * inputs.element_bytes
     lookup = MemoryBound(
         name="embedding",
         module="embedding",
@@ -391,8 +393,40 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         *linear(block, "embedding projection", ("embedding_in",), tokens, input_bytes),
         *((norm(block, JOINING[0], model.joined_width, tokens),) if model.joined_width else ()),
         *linear(block, JOINING[1], ("joined",), tokens, tokens * model.joined_width * inputs.element_bytes),
+        *_ngram_lookups(inputs, weights),
         *_between_the_halves(block),
     )
+
+
+# Counted. The gate reads the keys and the streams, each for a norm and for their product, the value, and adds to the
+# streams; backward what it read, and the gradients of all. The convolution norms, reads, writes and adds once more.
+NGRAM_GATE, NGRAM_GATE_LAUNCHES = (5.0, 9.0), (2.0, 4.0)
+NGRAM_CONVOLUTION, NGRAM_CONVOLUTION_LAUNCHES = (5.0, 9.0), (2.0, 4.0)
+
+
+def _ngram_lookups(inputs: GraphInputs, weights: Mapping[str, Weight]) -> Iterator[Operator]:
+    """Lookups of n-grams, the product that makes keys and a value of them, and the gate of the residual streams.
+
+    They hang on the tokens alone, so that rows in host memory come while other layers run, and only the gate waits for
+    its layer (vLLM and SGLang fetch them ahead).
+    """
+    tables = inputs.model.ngram_tables
+    if tables is None:
+        return
+    block, tokens = Block(inputs, weights, float(len(tables.rows))), inputs.rank.resident_tokens
+    rows = tokens * tables.joined * inputs.element_bytes
+    learns = float(inputs.learning.trains("embedding"))
+    reads = 1.0 if tables.on_host else LOOKUP_PASSES
+    yield memory_bound(block, "n-gram lookup", "embedding", rows, (reads, SCATTER_PASSES * learns), (1.0, 2.0 * learns))
+    yield leave_parallel(block, "n-gram lookup", "embedding", tables.joined / inputs.model.hidden)
+    yield from linear(block, "n-gram values", ("ngram_values",), tokens, rows)
+    streams = inputs.residual_bytes
+    yield memory_bound(block, "n-gram gate", "norm", streams, NGRAM_GATE, NGRAM_GATE_LAUNCHES, 2.0 * streams)
+    if tables.conv_kernel:
+        passes = NGRAM_CONVOLUTION
+        yield memory_bound(
+            block, "n-gram convolution", "norm", streams, passes, NGRAM_CONVOLUTION_LAUNCHES, 2.0 * streams
+        )
 
 
 BETWEEN_THE_HALVES, RELATIVE_POSITIONS = ("encoder norm", "encoder output"), "relative positions"

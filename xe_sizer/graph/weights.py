@@ -30,7 +30,7 @@ class Weight(Immutable):
     name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, output_gate, o_down,
              entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights,
              sinks, in, x, dt, decay_down, decay_up, gate_down, gate_up, out and the vectors of state-space mixers,
-             streams, gate, up, down, router, latent_down,
+             streams, stream_down, stream_up, stream_shares, ngram_table, ngram_values, ngram_scales, gate, up, down, router, latent_down,
              latent_up, expert_gate, expert_up, expert_down, shared_gate,
              shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type,
              relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler, classifier, and
@@ -208,10 +208,33 @@ def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
         weights.append(linear_weight("joined", "embedding", model.joined_width, model.hidden, False, "replicated"))
     if model.embedding_norm:
         weights.append(replace(norm_weight(model, "embedding_norm", summed), copies=halves))
+    weights += _ngram_weights(model)
     if model.disentangled_positions:
         weights.append(Weight("relative_table", "embedding", "embedding", model.disentangled_positions, model.hidden))
         weights.append(norm_weight(model, "relative_norm", model.hidden))
     return tuple(weights)
+
+
+NGRAM_TABLE = "ngram_table"
+
+
+def _ngram_weights(model: ModelShape) -> Iterator[Weight]:
+    """Tables of n-grams and what turns their rows into keys of the residual streams and a value.
+
+        elements beside the tables = (n + 1) rows x width x hidden + (2 or 3) n hidden + n hidden kernel, n streams
+
+    Source: Qwen4ExpTextPLELayer of transformers; Engram of DeepSeek-V4.1 (its reference implementation).
+    """
+    tables = model.ngram_tables
+    if tables is None:
+        return
+    streams, layers = model.residual_streams * model.hidden, len(tables.rows)
+    for rows in tables.rows:
+        yield Weight(NGRAM_TABLE, "embedding", "embedding", rows, tables.width, split="vocabulary")
+    values = linear_weight("ngram_values", "embedding", tables.joined, streams + model.hidden, False, "replicated")
+    yield replace(values, copies=layers)
+    vectors = 2 + (1 + tables.conv_kernel) * (tables.conv_kernel > 0)
+    yield Weight("ngram_scales", "norm", "vector", 1, vectors * streams, copies=layers)
 
 
 @lru_cache(maxsize=1024)
@@ -276,6 +299,7 @@ def count_parameters(model: ModelShape) -> ParameterCount:
 
         total = embedding + head + dense layers + MoE layers - k and v of the layers that borrow a neighbour's
         active = total - (experts - experts per token) x parameters of one expert x MoE layers
+                 - rows of n-grams that a token does not read
 
     Parameters
     ----------
@@ -297,6 +321,9 @@ def count_parameters(model: ModelShape) -> ParameterCount:
     if model.experts:
         experts = sum(count * _sum(w for w in weights if w.split == "expert") for _, count, weights in layers)
         idle = experts // model.experts.count * (model.experts.count - model.experts.per_token)
+    if model.ngram_tables:
+        tables = model.ngram_tables
+        idle += (sum(tables.rows) - len(tables.rows) * tables.lookups) * tables.width
     dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0) for mlp in ("dense", "experts"))
     return ParameterCount(total, total - idle, dense, moe, embedding, head)
 
@@ -457,20 +484,36 @@ def _stream_weights(model: ModelShape, kind: LayerKind) -> Iterator[Weight]:
     """What mixes the residual streams, before and behind each block of a layer.
 
         elements = (2 + n) n (n hidden + 1) + 3,  n streams: weights of what goes in, what comes out and what stays
+        elements = n hidden (1 + 2 rank + n)      with `stream_rank`: a norm, a product through it, shares of the output
 
-    Source: DeepseekV4HyperConnection of transformers (manifold-constrained hyper-connections, arXiv:2512.24880).
+    Source: DeepseekV4HyperConnection of transformers (manifold-constrained hyper-connections, arXiv:2512.24880);
+    Qwen4ExpTextGatedResidual.
     """
     streams = model.residual_streams
-    if streams > 1:
+    blocks = (kind.mixer is not None) + (kind.mlp is not None)
+    if model.stream_rank:
+        shares = linear_weight("stream_shares", "norm", streams * model.hidden, streams, False, "replicated")
+        for weight in (*_through_rank(model), shares):
+            yield replace(weight, copies=blocks)
+    elif streams > 1:
         mixed = (2 + streams) * streams
-        blocks = (kind.mixer is not None) + (kind.mlp is not None)
         yield Weight("streams", "norm", "vector", 1, mixed * (streams * model.hidden + 1) + 3, copies=blocks)
+
+
+def _through_rank(model: ModelShape) -> Iterator[Weight]:
+    """A norm on each residual stream, of which the block's own is one, and two matrices that weigh what it reads."""
+    width = model.residual_streams * model.hidden
+    yield Weight("stream_norm", "norm", "vector", 1, width - model.hidden)
+    yield linear_weight("stream_down", "norm", width, model.stream_rank, False, "replicated")
+    yield linear_weight("stream_up", "norm", model.stream_rank, width, False, "replicated")
 
 
 def _last_streams(model: ModelShape) -> Iterator[Weight]:
     """What sums up the residual streams before the last norm (DeepseekV4HyperHead of transformers)."""
     streams = model.residual_streams
-    if streams > 1:
+    if model.stream_rank:
+        yield from _through_rank(model)
+    elif streams > 1:
         yield Weight("streams", "norm", "vector", 1, streams * streams * model.hidden + streams + 1)
 
 

@@ -278,7 +278,7 @@ def _phi(config: Config, values: Values) -> Values:
 
 def streams(config: Config) -> int:
     """Hidden states that hyper-connections carry side by side; 1: there are none."""
-    streams = config.count("hc_mult", default=1)
+    streams = config.count("hc_mult", "hc_count", default=1)
     if streams > 1:
         config.assume("its hyper-connections run as fused kernels, which keep the streams that they read")
     return streams

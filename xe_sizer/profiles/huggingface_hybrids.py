@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from xe_sizer.graph.model import GlobalAttention, StateSpace
+from xe_sizer.graph.model import GlobalAttention, NgramTables, StateSpace
 from xe_sizer.profiles.huggingface_config import WINDOWED, streams
 
 if TYPE_CHECKING:
@@ -69,6 +69,44 @@ def _delta_net(config: Config, values: Values) -> Values:
             input_parts=1 if kind.startswith("qwen3_next") else 2,
         ),
     }
+
+
+def _qwen4(config: Config, values: Values) -> Values:
+    """Qwen3.8-Flash-Next: Qwen3.5 with hyper-connections of low rank, and tables of n-grams in some layers."""
+    found: Values = _delta_net(config, values) | {
+        "residual_streams": streams(config),
+        "stream_rank": config.count("hc_lowrank", default=320),
+    }
+    tabled = config.items("ple_layer_ids") or []
+    if tabled:
+        lookups = (config.count("ngram_size", default=3) - 1) * config.count("heads_per_ngram", default=8)
+        base = config.count("ngram_vocab_size_base", default=20_000_000)
+        multiple = config.count("make_ngram_vocab_size_divisible_by", default=128)
+        rows = _ngram_rows(base, lookups, len(tabled))
+        found["ngram_tables"] = NgramTables(
+            rows=tuple(-(-own // multiple) * multiple for own in rows),
+            width=config.count("ple_embed_dim", default=values["hidden"]) // lookups,
+            lookups=lookups,
+            conv_kernel=config.count("ple_conv_kernel_size", default=4),
+        )
+    return found
+
+
+def _ngram_rows(base: int, heads: int, tables: int) -> Iterator[int]:
+    """Rows of each table: of its heads, which have the next prime numbers from a base on, one after the other."""
+    size = base - 1
+    for _ in range(tables):
+        rows = 0
+        for _ in range(heads):
+            size += 1
+            while not _is_prime(size):
+                size += 1
+            rows += size
+        yield rows
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
 
 
 def _kimi_delta(config: Config, values: Values) -> Values:
@@ -223,6 +261,7 @@ HYBRID_QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "qwen3_next": _delta_net,
     "qwen3_5_text": _delta_net,
     "qwen3_5_moe_text": _delta_net,
+    "qwen4_exp_text": _qwen4,
     "olmo_hybrid": _delta_net,
     "lara_mini": _delta_net,
     "kimi_linear": _kimi_delta,

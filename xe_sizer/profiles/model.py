@@ -23,6 +23,7 @@ from xe_sizer.graph.model import (
     GlobalAttention,
     LatentAttention,
     ModelShape,
+    NgramTables,
     Projector,
     SparseIndexer,
     StateSpace,
@@ -72,6 +73,13 @@ class CompressedAttentionSection(Struct, frozen=True, kw_only=True, forbid_unkno
     output_rank: Annotated[Count, Meta(description="width that the output of a group is projected to")]
     sparse_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letter C")]
     dense_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letter H")]
+
+
+class NgramTablesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    rows: Annotated[tuple[Count, ...], Meta(min_length=1, description="rows of the table of each layer that has one")]
+    width: Annotated[Count, Meta(description="width of a row")]
+    lookups: Annotated[Count, Meta(description="rows that a token reads of each table")]
+    conv_kernel: Annotated[CountOrZero, Meta(description="width of the convolution behind the gate")] = 0
 
 
 class GlobalAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -330,6 +338,10 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     residual_streams: Annotated[
         int, Meta(ge=1, le=64, description="hidden states that layers carry side by side (hyper-connections)")
     ] = 1
+    stream_rank: Annotated[
+        CountOrZero, Meta(description="rank of the product that mixes the residual streams; 0: another way")
+    ] = 0
+    ngram_tables: Annotated[NgramTablesSection | None, Meta(description="tables of hashed n-grams (Engram)")] = None
     experts: Annotated[ExpertsSection | None, Meta(description="mixture of experts")] = None
     multi_token_prediction: Annotated[Prediction | None, Meta(description="layers that predict further tokens")] = None
     layer_pattern: Annotated[Pattern | None, Meta(description=LETTERS)] = None
@@ -535,6 +547,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "latent_attention": _section(profile.latent_attention, LatentAttention),
         "indexer": _section(profile.indexer, SparseIndexer),
         "compressed_attention": _section(profile.compressed_attention, CompressedAttention),
+        "ngram_tables": _section(profile.ngram_tables, NgramTables),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
         "generator": _section(profile.generator, Generator),
@@ -589,6 +602,8 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
     if profile.indexer and not (profile.latent_attention or profile.compressed_attention):
         yield ("indexer",), "an 'indexer' needs 'latent_attention' or 'compressed_attention'"
+    if profile.stream_rank and profile.residual_streams < 2:
+        yield ("stream_rank",), "a 'stream_rank' needs more than one of 'residual_streams'"
     share = _SHARE.fullmatch(window.layers) if window else None
     valid = share is not None and 0 < int(share[1]) < int(share[2])
     if window and window.layers not in ("all", "alternate") and not valid:

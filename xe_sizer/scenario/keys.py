@@ -304,6 +304,7 @@ class ServeKeys(TypedDict, total=False):
     fit: str | None
     kv_host_gib: float | None
     cpu_layers: int | str | None
+    ngram_tables: str | None
     host_memory_gb_per_s: float | None
     speculative: str | None
     draft_model: str | Path | None

@@ -357,6 +357,10 @@ class ServeSection(Section, frozen=True):
         Annotated[int, Meta(ge=0, le=1024)] | Literal["auto"] | None,
         about("Layers that the CPU computes, in llama.cpp; auto: as few as memory needs", panel="Engine"),
     ] = None
+    ngram_tables: Annotated[
+        Literal["gpu", "host"] | None,
+        about("Where tables of n-grams are kept, as of Qwen3.8-Flash-Next; default: the engine's", panel="Engine"),
+    ] = None
     host_memory_gb_per_s: Annotated[
         Positive | None,
         about("Bandwidth of the host's memory, which layers on the CPU are read at; default: 89.6", panel="Hardware"),

@@ -364,6 +364,12 @@ def layers_go_to_the_cpu(asked: AskedService, engine: Engine) -> Found:
         yield "serve.cpu_layers", f"{asked.model.name} has {asked.model.layers} layers", "write auto, or fewer"
 
 
+def tables_are_there(asked: AskedService, model: ModelShape) -> Found:
+    """A place for tables of n-grams, of a model without any."""
+    if asked.serve.ngram_tables is not None and model.ngram_tables is None:
+        yield "serve.ngram_tables", f"{model.name} looks up no n-grams", "leave it out"
+
+
 def turns_are_alone(asked: AskedService) -> Found:
     """What says again what turns compute, and loads in which no session comes back."""
     serve = asked.serve
@@ -530,6 +536,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(prefill_goes_apart),
     of_engine(encoders_go_apart),
     of_engine(layers_go_to_the_cpu),
+    of_model(tables_are_there),
     needs("serve.host_memory_gb_per_s", "serve.cpu_layers", "say how many layers, or auto"),
     of_engine(host_cache_is_kept),
     needs("serve.turn_tokens", "serve.turns", "say how many turns a session has"),

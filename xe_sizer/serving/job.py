@@ -226,7 +226,7 @@ class ReplicaLayouts(Immutable):
 
 # The job.
 
-WIDE_MODULES = frozenset({"head", "router", "embedding", VISION})
+WIDE_MODULES = frozenset({"head", "router", "embedding", "norm", VISION})
 MIXERS = frozenset({"qkv", "output_projection", "attention", "state_space"})
 
 

@@ -15,7 +15,7 @@ from xe_sizer.graph.experts import EXPERTS
 from xe_sizer.graph.inputs import adapters_on, model_adapters
 from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
 from xe_sizer.graph.vision import VISION, largest_image, vision_weights
-from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.weights import NGRAM_TABLE, embedding_weights, head_weights, layer_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import copy_time_s
 from xe_sizer.laws.parts import Part, computed, larger, named, part, product, smaller, value_of
@@ -236,7 +236,7 @@ def _rank_weights(
     layers = on_gpu * _fullest_stage(model, scheme, placements, copies, holds)
     if holds == EXPERTS:
         return _stored(layers, scheme)
-    embedding, head = (_elements(part, placements, scheme) for part in _ends(model))
+    embedding, head = (_elements(part, placements, scheme) for part in _ends(model, on_gpu=True))
     if not embedded and not model.tied_embeddings:
         embedding = np.zeros_like(embedding)
     if on_gpu < 1.0:
@@ -311,8 +311,31 @@ def is_of_experts(module: str, name: str) -> bool:
     return module == EXPERTS or name.startswith(SHARED)
 
 
-def _ends(model: ModelShape) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
-    return embedding_weights(model), head_weights(model)
+def _ends(model: ModelShape, on_gpu: bool = False) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+    """Weights before and behind the layers; on_gpu: without tables that are in host memory."""
+    away = on_gpu and model.ngram_tables is not None and model.ngram_tables.on_host
+    first = tuple(weight for weight in embedding_weights(model) if not (away and weight.name == NGRAM_TABLE))
+    return first, head_weights(model)
+
+
+def ngram_table_bytes(model: ModelShape, scheme: Scheme) -> float:
+    """Tables of n-grams of a replica, wherever they are.
+
+        bytes = sum over tables of rows x width x bytes of an element
+
+    Parameters
+    ----------
+    model : its tables [-]
+    scheme : formats of weights, activations and cache
+
+    Returns
+    -------
+    float, 0 without tables [bytes]
+
+    Source: checkpoints of Qwen3.8-Flash-Next and DeepSeek-V4.1-Flash.
+    """
+    tables = tuple(weight for weight in embedding_weights(model) if weight.name == NGRAM_TABLE)
+    return float(_stored(_elements(tables, ReplicaLayouts.of(), scheme), scheme).value[0])
 
 
 def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Array:
@@ -323,6 +346,11 @@ def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Ar
         of_encoder = tuple(replace(weight, module=VISION) for weight in weights)  # formats of few bits leave it alone
         elements.append(count * _elements(of_encoder, placements, scheme))
     return np.asarray(np.sum(elements, axis=0))
+
+
+# Published: checkpoints in 8 bit or less have these tables in fp8, with a scale for 32 elements (DeepSeek-V4.1-Flash: rows
+# of 256 and 8 bytes) or for all (Qwen3.8-Flash-Next-FP8, 47.7 GiB).
+NARROW_TABLE_BYTES = 1.0 + 1.0 / 32.0
 
 
 def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: Scheme, copies: float = 1.0) -> Array:
@@ -337,7 +365,9 @@ def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: S
     for weight in weights:
         stored = weight.kind == "linear" or (scheme.weights.everywhere and weight.module in ("embedding", "head"))
         matrix, bias = weight.matrix_elements, weight.bias_elements
-        if stored and weight.module not in kept_wide:
+        if weight.name == NGRAM_TABLE and scheme.weights.element_bytes <= 1.0 and not stored:
+            found[1] += weight.on_rank(matrix, bias, tp, expert_ranks) * NARROW_TABLE_BYTES / SIXTEEN_BIT
+        elif stored and weight.module not in kept_wide:
             found[0] += weight.on_rank(matrix, 0.0, tp, expert_ranks)
             found[1] += weight.on_rank(0.0, bias, tp, expert_ranks)
         else:

@@ -49,7 +49,7 @@ from xe_sizer.serving.job import (
     cpu_layers,
     serving_job,
 )
-from xe_sizer.serving.memory import fewest_cpu_layers, host_layer_bytes
+from xe_sizer.serving.memory import fewest_cpu_layers, host_layer_bytes, ngram_table_bytes
 from xe_sizer.serving.resolved import ResolvedService
 from xe_sizer.serving.sessions import HostCache, Turns
 from xe_sizer.serving.step_time import Work, step_time, vision_encoder
@@ -322,8 +322,10 @@ def _assembled(
     efficiency, launch = efficiency_of(scenario), {name: getattr(values.serve, name) for name in LAUNCH_KEYS}
     share = values.serve.gpu_memory_utilization
     job = build_job(
-        loaded(model, scenario), server, engine, found, efficiency, _longest(scenario, model), share, **launch
-    )
+        loaded(model, scenario), server, engine, found, efficiency, _longest(scenario, model), share,
+        values.serve.ngram_tables, **launch,
+    )  # fmt: skip
+    _resolve_tables(job, scenario, provenance)
     engine = job.engine
     provenance.resolve_default("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
     for name in BATCHING_KEYS:
@@ -406,6 +408,18 @@ def _allocated(values: ScenarioFile, engine: Engine) -> Allocated | None:
     if engine.memory.pool != "context" or serve.max_model_len is None or serve.fit is not None:
         return None
     return Allocated(serve.max_sequences or 1, serve.max_model_len)
+
+
+def _resolve_tables(job: ServingJob, scenario: Scenario, provenance: Provenance) -> None:
+    """Where tables of n-grams are. Raises InputError where they do not fit into the memory of a host."""
+    tables = job.model.ngram_tables
+    if tables is None:
+        return
+    provenance.resolve_default("serve.ngram_tables", "host" if tables.on_host else "gpu", "stack")
+    needed, usable = ngram_table_bytes(job.model, job.scheme), job.server.host_usable_bytes
+    if tables.on_host and usable is not None and needed > usable:
+        message = f"tables of n-grams take {needed / GIB:.1f} of {usable / GIB:.1f} GiB of host memory"
+        raise InputError(Problem(message, scenario.locate(("serve", "ngram_tables")), "keep them on the GPUs: gpu"))
 
 
 def _with_cpu_layers(
@@ -557,18 +571,22 @@ def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
 
 def build_job(
     model: ModelShape, server: Server, engine: Engine, formats: Scheme, efficiency: Efficiency, longest: float,
-    utilization: float | None = None, **launch: Any,
+    utilization: float | None = None, ngram_tables: str | None = None, **launch: Any,
 ) -> ServingJob:  # fmt: skip
     """The model with the engine on its card and host, as it was told to start.
 
     longest : sequence that the engine is to serve [tokens]
     utilization : share of the memory that it may use; None: its own [-]
+    ngram_tables : where those of the model are, gpu or host; None: where it keeps them
     launch : limits and launch options of its batches by name; None: its own
     """
     gpu = server.accelerator
     if model.indexer and gpu.generation not in engine.kernels.sparse_on:  # that it is not refused, `serving.conflicts`
         model = replace(model, indexer=None)
     engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
+    if model.ngram_tables:  # one memory for CPU and GPU holds them all the same
+        away = (ngram_tables or engine.memory.ngram_tables) == "host" and not gpu.unified_share
+        model = replace(model, ngram_tables=replace(model.ngram_tables, on_host=away))
     formats = replace(formats, mixture=model.experts is not None)
     told = {name: value for name, value in launch.items() if value is not None}
     memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)

@@ -69,6 +69,7 @@ from xe_sizer.serving.memory import (
     distinct,
     drafter,
     host_layer_bytes,
+    ngram_table_bytes,
     largest_step,
     left_free,
     pool,
@@ -626,6 +627,10 @@ def find_warnings(estimate: ServingEstimate) -> Iterator[str]:
         known = ", as two modules of DDR5-5600" if resolved.origins.get(key) == "default" else ""
         layers = f"{cpu.layers} of {resolved.job.model.layers} layers and the head are on the CPU"
         yield f"{layers}: {three_digits(held)} GiB of host memory, read at {rate:g} GB/s at most{known}"
+    tables = resolved.job.model.ngram_tables
+    if tables and tables.on_host:
+        held = ngram_table_bytes(resolved.job.model, resolved.job.scheme) / GIB
+        yield f"each replica has its tables of n-grams in host memory: {three_digits(held)} GiB (serve.ngram_tables)"
     yield from _drafts(estimate)
     yield from _formats(estimate)
     if resolved.gpus is not None and estimate.fits and resolved.gpus > estimate.gpus:

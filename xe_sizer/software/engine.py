@@ -218,6 +218,7 @@ class EngineMemory(_Part, frozen=True):
     host_cache : the cache in host memory has copies of what is on the GPU, or what that evicted; or there is none
     cpu_layers : whole layers may be computed on the CPU, and kept in its memory
     embedding : the table of a model whose head has its own is kept on the GPU, or in host memory and read there
+    ngram_tables : those that layers look n-grams up in are kept on the GPU, or in host memory and read there
     adapter_ranks : ranks that they are allocated with, the next one up, ascending; empty: their own
     """
 
@@ -236,6 +237,7 @@ class EngineMemory(_Part, frozen=True):
     host_cache: Literal["copies", "evicted", "none"]
     cpu_layers: bool
     embedding: Literal["gpu", "host"]
+    ngram_tables: Literal["gpu", "host"]
     context_gib: Gib
     communicator_gib: Gib
     workspace_gib: Gib
