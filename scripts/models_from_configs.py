@@ -250,7 +250,6 @@ SAME_SHAPE = {
     "glm-4.6v": "glm-4.5-air-106b-a12b",
     "glm-4.7": "glm-4.5-355b-a32b",
     "glm-5.1": "glm-5",
-    "glm-5.2": "glm-5",
     "granite-3.1-2b": "granite-3.0-2b",
     "granite-3.1-8b": "granite-3.0-8b",
     "granite-3.2-2b": "granite-3.0-2b",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property, lru_cache
+from typing import Literal
 
 from msgspec import field
 from msgspec.structs import replace
@@ -47,13 +48,14 @@ class SparseIndexer(Immutable, eq=True):
 
 
 class CompressedAttention(Immutable, eq=True):
-    """Attention to a window of tokens and to entries that each sum up many tokens (DeepSeek-V4).
+    """Attention to a window of tokens and to entries that each sum up tokens (DeepSeek-V4, V4.1).
 
     One head of keys, which are the values too, serves all query heads. Queries pass a width of `query_rank`; the output
-    passes `output_groups` projections of groups of heads to `output_rank` each. Entries of `sparse_tokens` tokens are
-    summed up from two overlapping runs, and the indexer picks those that a query attends to (letter C); of
-    `dense_tokens` tokens all are attended to (letter H).
+    passes `output_groups` projections of groups of heads to `output_rank` each. Entries are of `sparse_tokens` tokens,
+    summed up from two overlapping runs, or of `dense_tokens`. `ENTRIES` says of each letter which they are, whose, and
+    who picks those that a query attends to.
     tokens : of an entry in the layers at hand (`ModelShape.seen_by`); 0: they have the window alone
+    lent : these layers attend to entries that a layer before has made, and score them by its keys
     """
 
     query_rank: int
@@ -62,6 +64,7 @@ class CompressedAttention(Immutable, eq=True):
     sparse_tokens: int
     dense_tokens: int
     tokens: int = 0
+    lent: bool = False
 
     @property
     def runs(self) -> int:
@@ -255,10 +258,35 @@ class LayerKind(Immutable, eq=True):
 
 MIXERS = {
     "*": "attention", "G": "global attention", "S": "attention to what another layer picked",
-    "C": "sparse compressed attention", "H": "dense compressed attention", "M": "state-space",
+    "C": "sparse compressed attention", "c": "sparse compressed attention, lent and picked before",
+    "H": "dense compressed attention", "T": "picked entries of dense compressed attention",
+    "t": "picked entries of dense compressed attention, lent and picked before",
+    "i": "picked entries of dense compressed attention, lent", "M": "state-space",
 }  # fmt: skip
 ATTENDING = frozenset(MIXERS) - {"M"}
 """Letters of layers with attention."""
+
+
+class Entries(Immutable, eq=True):
+    """Entries of one kind of layer with compressed attention: of sparse_tokens or of dense_tokens tokens each.
+
+    lent : a layer before has made them; picks : own scorer, that of a layer before, or none, and all are attended to
+    """
+
+    sparse: bool
+    lent: bool
+    picks: Literal["own", "before", "none"]
+
+
+ENTRIES = {
+    "C": Entries(sparse=True, lent=False, picks="own"),
+    "c": Entries(sparse=True, lent=True, picks="before"),
+    "H": Entries(sparse=False, lent=False, picks="none"),
+    "T": Entries(sparse=False, lent=False, picks="own"),
+    "t": Entries(sparse=False, lent=True, picks="before"),
+    "i": Entries(sparse=False, lent=True, picks="own"),
+}
+"""By letter of the layer: DeepSeek-V4 has C and H, V4.1 the others but H."""
 SINGLE_BLOCKS = {
     "*": LayerKind("attention", None),
     "G": LayerKind("global attention", None),
@@ -285,14 +313,14 @@ class ModelShape(Immutable, eq=True):
     broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
     writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, S attention to the tokens
-    that the indexer of a layer before picked, C and H compressed attention (sparse, dense), M state-space, - dense MLP,
+    that the indexer of a layer before picked, those of `ENTRIES` compressed attention, M state-space, - dense MLP,
     E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
     `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
     `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
-    each block (hyper-connections, arXiv:2409.19606); `stream_rank`: of the product that mixes what a block reads, where
-    that is one of two matrices (Qwen3.8-Flash-Next). `ngram_tables`: what layers look up besides. `output_gate`: the attention's output is gated by a second half of
-    the query projection, in latent attention by a projection of its own.
+    each block (hyper-connections, arXiv:2409.19606); `stream_rank`: of the product of two matrices that mixes what a
+    block reads (Qwen3.8-Flash-Next); 0: another way. `ngram_tables`: what layers look up besides. `output_gate`: the
+    attention's output is gated by a second half of the query projection, in latent attention by one of its own.
     `checkpoint_format`: number format of the published weights where that is not 16 bit; `fp8_checkpoint`: of those
     that the publisher offers in 8 bit beside them, where that is another than scales of whole tensors;
     `int8_checkpoint`: of those in 8-bit integers.
@@ -511,12 +539,15 @@ def _with_entries(model: ModelShape, mixer: str) -> ModelShape:
     compressed = model.compressed_attention
     if compressed is None:
         return model
-    sparse = mixer == MIXERS["C"]
-    tokens = compressed.sparse_tokens if sparse else compressed.dense_tokens if mixer == MIXERS["H"] else 0
+    kind = next((entries for letter, entries in ENTRIES.items() if MIXERS[letter] == mixer), None)
+    if kind is None:
+        return replace(model, indexer=None, windowed_layers=model.layers)
+    tokens = compressed.sparse_tokens if kind.sparse else compressed.dense_tokens
+    scorer = model.indexer and replace(model.indexer, own=kind.picks == "own")
     return replace(
         model,
-        compressed_attention=replace(compressed, tokens=tokens),
-        indexer=model.indexer if sparse else None,
+        compressed_attention=replace(compressed, tokens=tokens, lent=kind.lent),
+        indexer=None if kind.picks == "none" else scorer,
         windowed_layers=model.layers,
     )
 

@@ -30,7 +30,8 @@ class Weight(Immutable):
     name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, output_gate, o_down,
              entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights,
              sinks, in, x, dt, decay_down, decay_up, gate_down, gate_up, out and the vectors of state-space mixers,
-             streams, stream_down, stream_up, stream_shares, ngram_table, ngram_values, ngram_scales, gate, up, down, router, latent_down,
+             streams, stream_down, stream_up, stream_shares, ngram_table, ngram_values, ngram_scales,
+             gate, up, down, router, latent_down,
              latent_up, expert_gate, expert_up, expert_down, shared_gate,
              shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type,
              relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler, classifier, and
@@ -458,11 +459,12 @@ def _compressed_weights(model: ModelShape, compressed: CompressedAttention) -> t
         norm_weight(model, "k_norm", size),
         Weight("sinks", "attention", "vector", 1, model.heads, split="column"),
     ]
-    if compressed.tokens:
+    made = compressed.tokens > 0 and not compressed.lent
+    if made:
         weights += _entry_weights(model, compressed, "entries", size)
-    if compressed.tokens and model.indexer:
+    if compressed.tokens and model.indexer and model.indexer.own:
         own, heads = model.indexer.head_dim, model.indexer.heads
-        weights += _entry_weights(model, compressed, "indexer_entries", own)
+        weights += _entry_weights(model, compressed, "indexer_entries", own) if made else ()
         weights.append(linear_weight("indexer_q", "qkv", compressed.query_rank, heads * own, False, "replicated"))
         weights.append(linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"))
     mixed = compressed.output_groups * compressed.output_rank

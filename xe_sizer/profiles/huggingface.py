@@ -238,7 +238,10 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "mistral4": _LATENT,
     "deepseek": replace(_BIASED, moe=_DEEPSEEK),
-    "deepseek_v4": replace(_BIASED, moe=replace(_DEEPSEEK, first_dense=None, every=None, optional=False)),
+    **dict.fromkeys(
+        ("deepseek_v4", "deepseek_v41_text"),
+        replace(_BIASED, moe=replace(_DEEPSEEK, first_dense=None, every=None, optional=False)),
+    ),
     "axk1": _LATENT,
     "sarvam_mla": _LATENT,
     "youtu": _LATENT,
@@ -374,6 +377,7 @@ TEXT_PARTS = {
     "step3p7": "step3p5",
     "glm5_next": "glm5_next_text",
     "deepseek_ref": "deepseek_v4",
+    "deepseek_v41": "deepseek_v41_text",
     "llava": "llama",
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
@@ -830,10 +834,19 @@ def _latent(config: Config) -> Values | None:
     if config.has("index_n_heads"):
         heads, size = config.count("index_n_heads"), config.count("index_head_dim")
         values["indexer"] = SparseIndexer(heads, size, config.count("index_topk"))
-        types = config.items("indexer_types") or []
-        if "shared" in types:
-            values["layer_pattern"] = "".join("S" if kind == "shared" else "*" for kind in types)
+        shares = _shared_indexers(config)
+        if any(shares):
+            values["layer_pattern"] = "".join("S" if shared else "*" for shared in shares)
     return values
+
+
+def _shared_indexers(config: Config) -> list[bool]:
+    """Of each layer, whether it attends to what an indexer before it picked (GlmMoeDsaConfig of transformers)."""
+    types = config.items("indexer_types") or list(config.word("index_topk_pattern") or "")
+    if types:
+        return [kind in ("shared", "S") for kind in types]
+    every, first = config.count("index_topk_freq", default=1), config.count("index_skip_topk_offset", default=2, least=0)
+    return [max(layer - first + 1, 0) % every > 0 for layer in range(config.count(*LAYERS))]
 
 
 def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.graph.model import CompressedAttention, GlobalAttention, LatentAttention, SparseIndexer
+from xe_sizer.graph.model import CompressedAttention, GlobalAttention, LatentAttention, NgramTables, SparseIndexer
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.text import read_text
 
@@ -304,11 +304,16 @@ def _deepseek_v4(config: Config, values: Values) -> Values:
         pattern = "".join(letters.get(ratio, "?") for ratio in (ratios or ())[:layers])
     if len(pattern) != layers or "?" in pattern:
         config.fail(f"the kinds of attention of {layers} layers must be told", "compress_ratios")
+    return _compressed(config, values, pattern, sparse, dense)
+
+
+def _compressed(config: Config, values: Values, pattern: str, sparse: int, dense: int) -> Values:
+    """A window in every layer, and entries of so many tokens besides, by the letters of the layers."""
     return {
         "layer_pattern": pattern,
         "values_are_keys": True,
         "sliding_window": config.count("sliding_window", default=128),
-        "windowed_layers": layers,
+        "windowed_layers": len(pattern),
         "rotary_fraction": min(1.0, config.count("qk_rope_head_dim", default=64) / values["head_dim"]),
         "residual_streams": streams(config),
         "indexer": SparseIndexer(
@@ -322,6 +327,35 @@ def _deepseek_v4(config: Config, values: Values) -> Values:
             dense_tokens=dense,
         ),
     }
+
+
+def _deepseek_v41(config: Config, values: Values) -> Values:
+    """DeepSeek-V4.1: entries that few layers make for those behind them, and tables of n-grams."""
+    layers, ratios = int(values["layers"]), (config.items("compress_ratios") or [])[: int(values["layers"])]
+    sizes = sorted({ratio for ratio in ratios if type(ratio) is int and ratio > 0}, reverse=True)
+    made, picked = set(config.items("kv_source_layer_ids") or ()), set(config.items("index_source_layer_ids") or ())
+    if len(ratios) != layers or not 1 <= len(sizes) <= 2 or not made <= picked:
+        config.fail(f"how {layers} layers compress, in one way or two, must be told", "compress_ratios")
+        return {}
+    sparse, dense = sizes[0], sizes[-1]
+    letters = {(True, True): "CT", (False, False): "ct", (False, True): "?i"}
+    pattern = "".join(
+        "*" if not ratio else letters[layer in made, layer in picked][ratio != sparse]
+        for layer, ratio in enumerate(ratios)
+    )
+    if "?" in pattern:
+        config.fail(f"layers that pick among lent entries of {sparse} tokens are not supported yet", "compress_ratios")
+    config.assume(
+        "its DSpark drafter is left out, and every layer reads the whole prompt: engines that replay the last half of "
+        "the layers on its end take about half the time for it"
+    )
+    tables = NgramTables(
+        rows=tuple(config.items("engram_num_embeddings") or ()),
+        width=config.count("engram_head_dim"),
+        lookups=config.count("engram_n_heads") * (config.count("engram_max_ngram_size") - 1),
+    )
+    own = {"mtp_layers": 0, "ngram_tables": tables if config.items("engram_layer_ids") else None}
+    return _compressed(config, values, pattern, sparse, dense) | own
 
 
 def _gemma4(config: Config, values: Values) -> Values:
@@ -499,6 +533,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "glm4_moe": _glm4_moe,
     "sarvam_moe": _glm4_moe,
     "deepseek_v4": _deepseek_v4,
+    "deepseek_v41_text": _deepseek_v41,
     "qwen": _qwen,
     "baichuan": _baichuan,
     "chatglm": _chatglm,

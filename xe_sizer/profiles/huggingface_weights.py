@@ -50,7 +50,7 @@ def checkpoint_format(whole: Config, text: Config, mixture: bool) -> str | None:
         found = _OF_EXPERTS[found] if mixture else found
         if not mixture:
             part.assume(f"attention, which is published in 16 bit, is taken to be in {found.name} like the rest")
-    if found is E4M3_BLOCKS and whole.word("expert_dtype") is not None:
+    if found is E4M3_BLOCKS and (whole.has("expert_dtype") or own.has("expert_dtype")):
         found = MXFP4  # DeepSeek-V4: experts are narrower than the rest
     if found is None:
         method = own.data.get("quant_algo") or own.data.get("quant_method")

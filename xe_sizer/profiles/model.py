@@ -17,6 +17,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.drafter import mtp_parameters
 from xe_sizer.graph.model import (
     ATTENDING,
+    ENTRIES,
     CompressedAttention,
     Experts,
     Generator,
@@ -234,9 +235,10 @@ class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 LETTERS = (
     "a letter a layer: * attention, G global attention, S attention to what another layer picked, C sparse and H dense "
-    "compressed attention, M state-space, - dense MLP, E experts"
+    "compressed attention, T with picked entries of dense tokens, c and t with entries and picks of another layer, "
+    "i with its entries alone, M state-space, - dense MLP, E experts"
 )
-Pattern = Annotated[str, Meta(pattern=r"^[*GSCHME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+Pattern = Annotated[str, Meta(pattern=r"^[*GSCHTctiME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -678,11 +680,15 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
 
 def _compressed_contradictions(profile: ModelKeys, letters: set[str]) -> Iterator[tuple[KeyPath, str]]:
     """What layers with compressed attention need besides."""
-    if bool(letters & {"C", "H"}) != (profile.compressed_attention is not None):
-        yield ("layer_pattern",), "layers with letter C or H and a 'compressed_attention' section need each other"
+    if bool(letters & ENTRIES.keys()) != (profile.compressed_attention is not None):
+        named = f"one of the letters {', '.join(ENTRIES)}"
+        yield ("layer_pattern",), f"layers with {named} and a 'compressed_attention' section need each other"
+    for letter, entries in ENTRIES.items():
+        if letter in letters and entries.lent and not letters & ({"C"} if entries.sparse else {"T"}):
+            yield ("layer_pattern",), f"layers with letter {letter} need one before that lends them entries"
     if profile.compressed_attention and not profile.sliding_window:
         yield ("compressed_attention",), "'compressed_attention' needs a 'sliding_window'"
-    for letter in sorted(letters & {"C", "S"}):
+    for letter in sorted(letters & (ENTRIES.keys() - {"H"} | {"S"})):
         if not profile.indexer:
             yield ("layer_pattern",), f"layers with letter {letter} need an 'indexer'"
 

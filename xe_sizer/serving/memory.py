@@ -348,8 +348,8 @@ def _vision(model: ModelShape, placements: ReplicaLayouts, scheme: Scheme) -> Ar
     return np.asarray(np.sum(elements, axis=0))
 
 
-# Published: checkpoints in 8 bit or less have these tables in fp8, with a scale for 32 elements (DeepSeek-V4.1-Flash: rows
-# of 256 and 8 bytes) or for all (Qwen3.8-Flash-Next-FP8, 47.7 GiB).
+# Published: checkpoints in 8 bit or less have these tables in fp8, with a scale for 32 elements (DeepSeek-V4.1-Flash,
+# rows of 256 and 8 bytes) or for all (Qwen3.8-Flash-Next-FP8, 47.7 GiB).
 NARROW_TABLE_BYTES = 1.0 + 1.0 / 32.0
 
 
@@ -394,7 +394,7 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
     for each, layers in counts.items():
         seen, compressed = each, each.compressed_attention
         if compressed and compressed.tokens:  # a window beside the entries
-            yield each, float(layers), 0.0
+            yield each, 0.0 if compressed.lent else float(layers), 0.0
             seen = replace(each, compressed_attention=replace(compressed, tokens=0), indexer=None)
         own = layers * (seen.kv_layers / seen.layers if seen.kv_layers is not None else 1.0)
         windowed = own * seen.windowed_layers / seen.layers if seen.sliding_window and windows else 0.0
