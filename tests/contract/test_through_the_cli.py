@@ -66,6 +66,9 @@ SERVING += (
 SERVING += (
     {"model": "llama-3.1-8b", "gpu": "b200", "job": "inference", "serve": {"engine": "tensorrt-llm", "concurrency": 4}},
 )
+SERVING += (
+    {"model": "deepseek-v4.1-flash", "gpu": "b200", "gpus": 8, "job": "inference", "serve": {"concurrency": 4}},
+)
 READING: Scenario = {
     "model": "bge-m3",
     "gpu": "l40s",

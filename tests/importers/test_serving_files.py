@@ -249,6 +249,21 @@ def test_a_script_of_variables_alone_says_what_it_is_given(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("vllm serve a/b --engram-config '{\"cpu_offload\": false}'", "gpu"),
+        ("vllm serve a/b --engram-config.cpu_offload true", "host"),
+        ("python -m sglang.launch_server --model-path a/b --ple-offload-embedding", "host"),
+        ("python -m sglang.launch_server --model-path a/b --no-ple-offload-embedding", "gpu"),
+    ],
+)
+def test_places_of_tables_of_ngrams_are_read(tmp_path: Path, command: str, place: str) -> None:
+    found = read(tmp_path, "run.sh", command + "\n")
+    assert values(found, "serve.ngram_tables") == [place]
+    assert not lost(found)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "vllm serve $(touch canary) --tensor-parallel-size `touch canary`\n",

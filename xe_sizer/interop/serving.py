@@ -35,6 +35,7 @@ from xe_sizer.interop.values import (
     UnreadableError,
     Written,
     above_zero,
+    is_on,
     listed,
     number,
     plain,
@@ -80,6 +81,11 @@ _WRITES = ("generate", "auto", "none", "draft", "transcription")
 def no_answer(value: object) -> int | None:
     """No output tokens, of servers that embed, classify or score (`pooling`, `embed`); others say nothing of them."""
     return None if value is False or str(value).lower() in _WRITES else 0
+
+
+def place_of_tables(value: object) -> str:
+    """Where tables of n-grams are, of a switch that takes them off the GPU."""
+    return "host" if is_on(value) else "gpu"
 
 
 def share(value: object) -> float | int | None:

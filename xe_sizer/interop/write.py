@@ -102,7 +102,7 @@ _TOLD = (
     "layout.expert_tp", "layout.cp_kind", "layout.offload_layers", "layout.recompute_modules",
     "train.padding", "train.weights_dtype", "train.fused_kernels", "optimizer", "attention", "loss", "lora.targets",
     "lora.dropout", "lora.dora", "lora.modules_to_save", "precision", "serve.weights", "serve.kv_cache",
-    "serve.kv_host_gib", "serve.batch_wait_iters", "serve.dispatcher", "serve.redundant_experts",
+    "serve.kv_host_gib", "serve.ngram_tables", "serve.batch_wait_iters", "serve.dispatcher", "serve.redundant_experts",
     "serve.two_batch_overlap", "serve.scheduler_recv_interval", "serve.speculative", "serve.draft_tokens",
     "serve.draft_width", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",

@@ -845,7 +845,10 @@ def _shared_indexers(config: Config) -> list[bool]:
     types = config.items("indexer_types") or list(config.word("index_topk_pattern") or "")
     if types:
         return [kind in ("shared", "S") for kind in types]
-    every, first = config.count("index_topk_freq", default=1), config.count("index_skip_topk_offset", default=2, least=0)
+    every, first = (
+        config.count("index_topk_freq", default=1),
+        config.count("index_skip_topk_offset", default=2, least=0),
+    )
     return [max(layer - first + 1, 0) % every > 0 for layer in range(config.count(*LAYERS))]
 
 

@@ -366,8 +366,9 @@ def layers_go_to_the_cpu(asked: AskedService, engine: Engine) -> Found:
 
 def tables_are_there(asked: AskedService, model: ModelShape) -> Found:
     """A place for tables of n-grams, of a model without any."""
-    if asked.serve.ngram_tables is not None and model.ngram_tables is None:
-        yield "serve.ngram_tables", f"{model.name} looks up no n-grams", "leave it out"
+    place = asked.serve.ngram_tables
+    if place is not None and model.ngram_tables is None:
+        yield "serve.ngram_tables", f"{model.name} looks up no n-grams: no tables for the {place}", "leave it out"
 
 
 def turns_are_alone(asked: AskedService) -> Found:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SAYS = (
     "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
     "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache", "serve.kv_host_gib",
-    "serve.dispatcher", "serve.redundant_experts", "serve.two_batch_overlap",
+    "serve.dispatcher", "serve.redundant_experts", "serve.two_batch_overlap", "serve.ngram_tables",
 )  # fmt: skip
 # Of replicas that only decode, where others prefill, DeepEP's kernels are those of decodes; one instance has one kind.
 _DISPATCHERS_OF_VLLM = {
@@ -51,7 +51,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
     if whole:
         plan.said("layout.ep")
     cache = plan.take("serve.kv_cache")
-    drafts = _drafts(plan, _OF_VLLM)
+    drafts, tables = _drafts(plan, _OF_VLLM), plan.take("serve.ngram_tables")
     return {
         "runner": "pooling" if plan.peek(POOLED) else None,
         "tensor-parallel-size": tp,
@@ -66,6 +66,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
         "quantization": _quantised(plan, {"fp8": "fp8"}),
         "kv-cache-dtype": _WIDE.get(cache, cache),
         "kv-offloading-size": plan.take("serve.kv_host_gib"),
+        "engram-config": json.dumps({"cpu_offload": tables == "host"}) if tables else None,
         **_adapters_of_vllm(plan),
         "speculative-config": json.dumps(_speculative_config(drafts)) if drafts else None,
     }
@@ -163,6 +164,7 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         "scheduler-recv-interval": plan.take("serve.scheduler_recv_interval"),
         "enable-hierarchical-cache": bool(host),
         "hicache-size": round(host * GIB / 1e9 / ranks) if host else None,
+        "ple-offload-embedding": plan.take("serve.ngram_tables") == "host",
         **_adapters_of_sglang(plan),
         "speculative-algorithm": drafts.word if drafts else None,
         "speculative-draft-model-path": drafts.model if drafts else None,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from xe_sizer.interop.draft import Table
+from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.services import ATOM, VLLM
 from xe_sizer.interop.serving import (
     Drafting,
     dispatcher,
     method_of,
+    place_of_tables,
     serving_tool,
     state_drafts,
     state_service,
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from xe_sizer.interop.source import Source
     from xe_sizer.interop.values import Written
 
-TABLE = Table(file="vllm")
+TABLE = Table(
+    keys=(Key(("engram_config.cpu_offload",), "serve.ngram_tables", place_of_tables),),
+    file="vllm",
+)
 
 
 # vLLM: `vllm serve` in scripts, containers, Kubernetes manifests, charts of the production stack and recipes.
