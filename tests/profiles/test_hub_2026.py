@@ -17,7 +17,7 @@ import yaml
 from tests.hub_cases import CONFIG
 from xe_sizer.cli.main import main
 from xe_sizer.errors import Location
-from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.model import ModelShape, SparseIndexer
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import convert
@@ -181,6 +181,16 @@ def test_layers_share_what_an_indexer_picked() -> None:
     tokens = 2**20
     held = {model: float(sequence_bytes(model, format_of("bf16"), tokens, one, 16)[0]) for model in (shared, own)}
     assert held[own] - held[shared] == pytest.approx(57 * tokens * (128 + 4))
+
+
+def test_minimax_m3_picks_blocks_of_keys() -> None:
+    """As MiniMaxM3VLForCausalLM of transformers 5.24 on the meta device, with 224,147,712 of indexers."""
+    model = shape("MiniMaxAI__MiniMax-M3")
+    assert model.indexer == SparseIndexer(4, 128, 16 * 128, "msa", block_tokens=128)
+    assert model.layer_pattern == "DDD" + "*" * 57
+    assert count_parameters(model).total == 426174565632 == 425950417920 + 57 * (6144 * 5 * 128 + 2 * 128)
+    dense, sparse = (model.seen_by(kind).indexer for kind, _ in model.layer_kinds)
+    assert (dense, sparse) == (None, model.indexer)
 
 
 def test_dots3_has_two_kinds_of_latent_attention() -> None:

@@ -372,7 +372,7 @@ def _assembled(
         spare_replicas=spare_replicas,
         tariff=tariff_of(provenance, server, INFERENCE_POWER_SHARE, SERVING_UTILISATION),
         read_from_name=_read_from_name(scenario, model, found),
-        warnings=tuple(_warnings(job.model, server, engine, traffic, turns, efficiency)),
+        warnings=tuple(_warnings(model, server, engine, traffic, turns, efficiency)),
     )
 
 
@@ -566,7 +566,8 @@ def build_job(
     launch : limits and launch options of its batches by name; None: its own
     """
     gpu = server.accelerator
-    if model.indexer and gpu.generation not in engine.kernels.sparse_on:  # that it is not refused, `serving.conflicts`
+    picks = model.indexer  # that it is not refused, `serving.conflicts`
+    if picks and not engine.kernels.picks(picks.kind, gpu.generation):
         model = replace(model, indexer=None)
     engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
     formats = replace(formats, mixture=model.experts is not None)
@@ -733,6 +734,13 @@ def _warnings(
     if model.max_positions and longest > model.max_positions:
         text = f"prompt and answer of {longest:,.0f} tokens are above the {model.max_positions:,} positions"
         yield f"{text} that {model.name} was trained for"
+    picks = model.indexer
+    if (
+        picks
+        and longest > max(picks.top_k, picks.dense_tokens)
+        and not engine.kernels.picks(picks.kind, server.accelerator.generation)
+    ):
+        yield f"{engine.name} attends to all tokens, where queries of {model.name} were trained to pick {picks.top_k:,}"
     yield from assumptions(model, server)
     if engine.vendors and server.accelerator.vendor not in engine.vendors:
         yield f"{engine.name} runs on accelerators of {', '.join(engine.vendors)}, not on {server.accelerator.name}"
