@@ -45,16 +45,18 @@ def test_each_rank_scores_for_its_groups_of_heads() -> None:
     assert numbers(ranking, "heads", "kv_heads", "pairs", "forward_flops") == [2, 1, CAUSAL, 2 * B * 2 * CAUSAL * 12]
     assert (ranking.narrow, ranking.cached_element_bytes) == (False, 2.0)
     assert "indexer cast" not in found
-    assert numbers(found["indexer q"], "n", "k") == [2 * 12, 1024]
-    assert numbers(found["indexer k"], "n", "k") == [12, 1024]
-    assert "indexer head weights" not in found
+    assert numbers(found["qkv"], "n", "k") == [(8 + 2 * 2) * 64 + 2 * 12 + 12, 1024]
+    apart = named(of(MSA, replace(PAGED, fused_qkv=False)))
+    assert numbers(apart["indexer q"], "n", "k") == [2 * 12, 1024]
+    assert numbers(apart["indexer k"], "n", "k") == [12, 1024]
+    assert "indexer head weights" not in apart
     # A float32 score of each block of 10 tokens and head, written once and read three times.
     assert numbers(found["key selection"], "forward_bytes") == pytest.approx([4 * 4 * B * 2 * CAUSAL / 10])
 
 
 def test_more_ranks_than_heads_hold_copies() -> None:
     """Eight ranks share four heads of keys and values, and of the indexer: each has one."""
-    assert numbers(named(of(MSA, PAGED, tp=8))["indexer q"], "n") == [12]
+    assert numbers(named(of(MSA, replace(PAGED, fused_qkv=False), tp=8))["indexer q"], "n") == [12]
     assert numbers(attends(of(MSA, PAGED, tp=8), "indexer"), "heads") == [1]
 
 
@@ -72,7 +74,7 @@ def test_queries_of_the_attention_score_means_of_its_keys() -> None:
     """Eight query heads of a rank score 70 / 5 keys of its two heads of keys; the model gets no weights for it."""
     found, ranking = named(of(INFLLM, PAGED)), attends(of(INFLLM, PAGED), "indexer")
     assert numbers(ranking, "heads", "kv_heads", "key", "pairs") == [8, 2, S / 5, CAUSAL / 5]
-    assert not {"indexer q", "indexer k"} & set(found)
+    assert numbers(found["qkv"], "n") == [(8 + 2 * 2) * 64]
     assert numbers(found["key selection"], "forward_bytes") == pytest.approx([4 * 4 * B * 2 * CAUSAL / 10])
     assert numbers(attends(of(INFLLM, PAGED)), "pairs") == [PICKED]
 
@@ -122,5 +124,6 @@ def test_heads_with_one_ranking_share_a_mask() -> None:
 def test_a_stack_may_leave_the_indexer_out() -> None:
     """Its weights are there, and nothing works with them: every query attends to all tokens before it."""
     found = named(of(MSA, Kernels(sparse_dense=("msa",))))
-    assert not {"indexer q", "indexer k", "indexer", "key selection", "picked mask"} & set(found)
+    assert not {"indexer", "key selection", "picked mask"} & set(found)
+    assert numbers(found["qkv"], "n") == [(8 + 2 * 2) * 64]
     assert numbers(found["attention"], "pairs") == [CAUSAL]

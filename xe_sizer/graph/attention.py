@@ -366,20 +366,24 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
         yield from _compressed_projections(block, model.compressed_attention, tokens)
         return
     if inputs.fused_qkv:
-        yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
-        yield from _scorer_projections(block, tokens)
+        # With those of an indexer, which read the same (MinimaxM3QKVParallelLinearWithIndexer of vLLM).
+        yield from linear(block, "qkv", ("q", "k", "v", *_scorer(inputs)), tokens, inputs.hidden_bytes)
         return
     kept = False
     for name in ("q", "k", "v"):
         input_bytes = inputs.hidden_bytes * (inputs.casts_inputs if kept else 1.0)
         kept = kept or inputs.keeps_input(name)
         yield from linear(block, name, (name,), tokens, input_bytes)
-    yield from _scorer_projections(block, tokens)
+    yield from _further_projections(block, _scorer(inputs), tokens)
 
 
-def _scorer_projections(block: Block, tokens: Array) -> Iterator[Operator]:
-    scorer = ("indexer_q", "indexer_k", "indexer_head_weights") if _running_indexer(block.inputs) else ()
-    for name in ("entries", "indexer_entries", *scorer, "output_gate"):
+def _scorer(inputs: GraphInputs) -> tuple[str, ...]:
+    return ("indexer_q", "indexer_k", "indexer_head_weights") if _running_indexer(inputs) else ()
+
+
+def _further_projections(block: Block, names: tuple[str, ...], tokens: Array) -> Iterator[Operator]:
+    """Of an input that another product keeps."""
+    for name in names:
         yield from linear(block, name.replace("_", " "), (name,), tokens, block.inputs.zeros)
 
 
@@ -394,7 +398,7 @@ def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) ->
     yield from linear(block, "kv down", ("kv_down",), tokens, inputs.zeros)
     yield norm(block, "kv latent norm", latent.kv_rank, tokens, inner=True)
     yield from linear(block, "kv up", ("kv_up",), tokens, tokens * latent.kv_rank * e)
-    yield from _scorer_projections(block, tokens)
+    yield from _further_projections(block, (*_scorer(inputs), "output_gate"), tokens)
 
 
 def _compressed_projections(block: Block, compressed: CompressedAttention, tokens: Array) -> Iterator[Operator]:
@@ -405,7 +409,7 @@ def _compressed_projections(block: Block, compressed: CompressedAttention, token
     yield from linear(block, "q up", ("q_up",), tokens, tokens * compressed.query_rank * e)
     yield from linear(block, "k", ("k",), tokens, inputs.zeros)
     yield norm(block, "k norm", inputs.model.head_dim, tokens, inner=True)
-    yield from _scorer_projections(block, tokens)
+    yield from _further_projections(block, ("entries", "indexer_entries", *_scorer(inputs)), tokens)
 
 
 def _output_projection(block: Block, tokens: Array) -> Iterator[Operator]:

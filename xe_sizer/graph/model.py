@@ -50,8 +50,8 @@ class IndexerKind(Immutable, eq=True):
 
 
 SparseKind = Literal["dsa", "msa", "infllm-v2"]
-# Published: sparse attention of DeepSeek (arXiv:2512.02556) and MiniMax (arXiv:2606.13392); InfLLM v2 (arXiv:2509.24663),
-# whose means of four times as many keys normalise its scores.
+# Published: sparse attention of DeepSeek (arXiv:2512.02556) and MiniMax (arXiv:2606.13392), and InfLLM v2
+# (arXiv:2509.24663), whose means of four times as many keys normalise its scores.
 INDEXERS: dict[SparseKind, IndexerKind] = {
     "dsa": IndexerKind(weighted=True),
     "msa": IndexerKind(),
