@@ -115,6 +115,18 @@ def test_eager_attention_adds_the_mask_and_keeps_none() -> None:
     assert attends(of(MSA, kernels)).masked is None
 
 
+def test_engines_that_mask_read_all_keys_of_the_cache() -> None:
+    """A decode reads 570 keys of each head; scores of 2 heads and masks of 8 are written and read."""
+    kernels = Kernels(attention="decode", cache="paged", sparse_masked=("msa",))
+    one = replace(
+        of(MSA, kernels), rank=replace(of(MSA, kernels).rank, sequence=np.array([1.0]), past=np.array([569.0]))
+    )
+    found = attends(one)
+    assert numbers(found, "pairs", "kv_heads") == [570, 2]
+    assert (found.loaded_keys, found.peak_share) == (None, None)
+    assert numbers(named(one)["picked mask"], "forward_bytes") == [B * 570 * (2 * 4 * 4 + 8 * 12)]
+
+
 def test_heads_with_one_ranking_share_a_mask() -> None:
     dsa = replace(ROPE, indexer=SparseIndexer(5, 12, 20))
     found = attends(of(dsa, Kernels(sparse_masked=("dsa",))))

@@ -106,6 +106,17 @@ def test_engines_that_attend_to_all_tokens_say_so(engine: str, picks: bool) -> N
     assert told != picks
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "hf-transformers"])
+def test_engines_that_mask_keep_the_keys_of_the_indexer(engine: str) -> None:
+    found = served(
+        "minimax-m3", server=B200, serve__engine=engine, serve__weights="q4_k_m" if engine == "llama.cpp" else "bf16",
+        serve__input_tokens=3000, serve__output_tokens=100,
+    )  # fmt: skip
+    model = found.resolved.job.model
+    assert token_bytes(model, FORMATS["bf16"]) == 60 * 2 * 4 * 128 * 2 + 57 * 128 * 2
+    assert any("works on all tokens, and masks" in warning for warning in found.resolved.warnings)
+
+
 def test_short_prompts_are_the_same_with_and_without_kernels() -> None:
     """No more than 8,192 tokens attend to all tokens by the model's own rule: there is nothing to warn of."""
     found = served(

@@ -549,7 +549,8 @@ def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[
 
 INDEXER_CAST, SELECTION = "indexer cast", "key selection"
 PAGED = ("paged", "in-attention")  # caches of engines that keep a pool
-OF_SEQUENCES = ("cache write", INDEXER_CAST, SELECTION)
+PICKED_MASK = "picked mask"
+OF_SEQUENCES = ("cache write", INDEXER_CAST, SELECTION, PICKED_MASK)
 """Memory-bound operators whose work depends on whose tokens they work on."""
 # Counted, of the indexer's queries and key, in 16 bit: rotary and Hadamard transforms read and write them, the cast
 # reads them and writes half (indexer of DeepSeek-V3.2 and vLLM's); a key has a norm before.
@@ -634,8 +635,7 @@ def _running_indexer(inputs: GraphInputs) -> SparseIndexer | None:
 def _picks_by_mask(inputs: GraphInputs) -> bool:
     """Whether what an indexer picks becomes a mask of PyTorch's attention, which then works on all pairs."""
     indexer = _running_indexer(inputs)
-    masked = indexer is not None and indexer.kind in inputs.kernels.sparse_masked
-    return masked and not inputs.model.compressed_attention and inputs.kernels.attention != "decode"
+    return bool(indexer and indexer.kind in inputs.kernels.sparse_masked and not inputs.model.compressed_attention)
 
 
 # Counted, of a score in float32: written by the product, read and written as those of later tokens are masked, read for
@@ -643,7 +643,6 @@ def _picks_by_mask(inputs: GraphInputs) -> bool:
 # joined with the causal mask and negated in bytes, and fills what was zeros (build_block_mask). Alive together: scores
 # and masked ones; picked, negated, zeros and the mask.
 MASK_SCORE_PASSES, MASKED_SCORES, MASK_BYTES, MASKS = 4.0, 2.0, 12.0, 6.0
-PICKED_MASK = "picked mask"
 
 
 def _picked_mask(block: Block, indexer: SparseIndexer) -> Operator:
@@ -665,9 +664,9 @@ def _mask_heads(inputs: GraphInputs) -> Array:
 
 
 def _picked_tokens(inputs: GraphInputs) -> Array | None:
-    """Tokens that a query attends to at most; None: all [-]."""
+    """Tokens that a query attends to at most; None: all, as where those in a cache are masked [-]."""
     indexer = _running_indexer(inputs)
-    if indexer is None:
+    if indexer is None or (_picks_by_mask(inputs) and inputs.kernels.cache != "none"):
         return None
     return np.where(inputs.rank.keys > indexer.dense_tokens, float(indexer.top_k), inputs.rank.keys)
 
@@ -782,7 +781,7 @@ def attention_operator(block: Block, name: str, layers: float, window: Array | f
     if inputs.kernels.softmax == "fused":
         softmax = "fused-with-dropout" if inputs.drops("attention") else "fused"
     # On a cache the up-projections move into queries and output: attention over the latent, always where queries pick.
-    picking = bool(model.indexer and inputs.kernels.cache in PAGED)
+    picking = bool(model.indexer and inputs.kernels.cache in PAGED and not _picks_by_mask(inputs))
     absorbed = model.latent_attention if kernel == "decode" or picking else None
     ranked = bool(model.indexer and model.indexer.works.weighted)  # one by one; else in blocks
     padded = inputs.kernels.sparse_heads if picking and ranked else 0.0

@@ -399,7 +399,7 @@ def queries_pick_keys(asked: Asked, engine: Engine, section: str = "serve") -> F
     if model is None or server is None or not (model.indexer or model.compressed_attention):
         return
     kind, kernels = model.indexer.kind if model.indexer else "dsa", engine.kernels
-    if kernels.picks(kind, server.accelerator.generation) or kernels.sparse_else[kind] == "dense":
+    if kernels.picks(kind, server.accelerator.generation) or kernels.sparse_else[kind] != "refuses":
         return
     there = kernels.sparse_on[kind]
     here = f" on {server.accelerator.name}" if there else ""

@@ -754,11 +754,13 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
     picks = job.model.indexer
     rates = kernels.block_rates.get(picks.kind, {}) if picks else {}
     wide, narrow = rates.get(gpu.generation, (0.0, 0.0))
+    masked = (picks.kind,) if picks and not kernels.picks(picks.kind, gpu.generation) else ()
     fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
     prompts = replace(
         _expert_kernels(job, placements),
         reserved_below=below,
         reserved_gated=gated,
+        sparse_masked=masked,
         sparse_heads=padded,
         block_rate=wide if job.cached_element_bytes >= SIXTEEN_BIT else narrow,
         fused_scans=fused,

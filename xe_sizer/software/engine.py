@@ -41,8 +41,8 @@ class EngineKernels(_Part, frozen=True):
     which they run in Triton.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
-    `sparse_on`: generations of accelerators with kernels of attention whose queries pick their keys, by its kind; on
-    others a model whose queries pick attends to all keys, or is refused: `sparse_else`.
+    `sparse_on`: generations of accelerators with kernels of attention whose queries pick their keys, by its kind;
+    `sparse_else`: on others the engine masks all keys that were not picked, attends to all, or refuses the model.
     `sparse_heads`: of a rank, to which those of DeepSeek's sparse attention pad, by generation.
     `block_rates`: shares of the 16-bit FLOP rate that kernels reach in which queries of prompts pick blocks of keys,
     from a cache in 16 and in 8 bit, by its kind and by generation; on others as other attention.
@@ -81,7 +81,7 @@ class EngineKernels(_Part, frozen=True):
     sparse_on: dict[SparseKind, tuple[str, ...]]
     sparse_heads: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1024)]]
     block_rates: dict[SparseKind, dict[str, tuple[Share, Share]]]
-    sparse_else: dict[SparseKind, Literal["dense", "refuses"]]
+    sparse_else: dict[SparseKind, Literal["masks", "dense", "refuses"]]
     fused_scans: dict[str, tuple[str, ...]]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
     vector_bytes: Annotated[float, msgspec.Meta(ge=0, le=1024)]
