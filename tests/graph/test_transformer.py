@@ -41,7 +41,7 @@ def linear_parameters(model: ModelShape) -> int:
     for weights, count in (*layers, (embedding_weights(model), 1), (head_weights(model), 1)):
         for weight in weights if count else ():
             if weight.kind == "linear" and weight.name not in ("head", "shared_gate"):
-                used = model.experts.per_token if model.experts and weight.split == "expert" else 1
+                used = model.experts.per_token if model.experts and weight.split == "expert" else weight.copies
                 total += count * used * weight.inputs * weight.outputs
     return total
 

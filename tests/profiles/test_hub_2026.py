@@ -17,7 +17,7 @@ import yaml
 from tests.hub_cases import CONFIG
 from xe_sizer.cli.main import main
 from xe_sizer.errors import Location
-from xe_sizer.graph.model import ModelShape
+from xe_sizer.graph.model import ModelShape, SparseIndexer
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import convert
@@ -64,7 +64,8 @@ DEFAULTS = {
 }
 PUBLISHED = PACKAGED | DEFAULTS
 # Collected after those above, from the same places; K-EXAONE from a test of TensorRT-LLM, LFM2 from one of an engine
-# that states the count too. LongCat has the count of its model card: its class gives idle experts weights.
+# that states the count too. LongCat has the count of its model card, since its class gives idle experts weights, and
+# DeepSeek-V4.1 that of its report, with its tables.
 LATER = {
     "Aleph-Alpha__Kolibri-1": 78103055360,
     "LGAI-EXAONE__K-EXAONE-236B-A23B": 236571150336,
@@ -73,6 +74,7 @@ LATER = {
     "MiniMaxAI__MiniMax-M2.7": 228689748992,
     "MiniMaxAI__MiniMax-M3": 426174565632,
     "Qwen__Qwen3.5-35B-A3B": 34660610688,
+    "Qwen__Qwen3.8-Flash-Next": 176943899520,
     "RecursiveSI__flint": 39785287456,
     "XiaomiMiMo__MiMo-V2-Flash": 308778768832,
     "allenai__Olmo-Hybrid-7B": 7430870688,
@@ -93,7 +95,10 @@ LATER = {
     "translated__Lara-4-Mini-Base": 7281684672,
     "zai-org__GLM-5": 743911199232,
 }
-CARDS = {"meituan-longcat__LongCat-Flash-Chat": 560e9}  # rounded as there
+CARDS = {
+    "deepseek-ai__DeepSeek-V4.1-Flash": 552e9 + 196e9,
+    "meituan-longcat__LongCat-Flash-Chat": 560e9,
+}  # as rounded there
 
 
 def shape(name: str) -> ModelShape:
@@ -181,6 +186,16 @@ def test_layers_share_what_an_indexer_picked() -> None:
     tokens = 2**20
     held = {model: float(sequence_bytes(model, format_of("bf16"), tokens, one, 16)[0]) for model in (shared, own)}
     assert held[own] - held[shared] == pytest.approx(57 * tokens * (128 + 4))
+
+
+def test_minimax_m3_picks_blocks_of_keys() -> None:
+    """As MiniMaxM3VLForCausalLM of transformers 5.24 on the meta device, with 224,147,712 of indexers."""
+    model = shape("MiniMaxAI__MiniMax-M3")
+    assert model.indexer == SparseIndexer(4, 128, 16 * 128, "msa", block_tokens=128)
+    assert model.layer_pattern == "DDD" + "*" * 57
+    assert count_parameters(model).total == 426174565632 == 425950417920 + 57 * (6144 * 5 * 128 + 2 * 128)
+    dense, sparse = (model.seen_by(kind).indexer for kind, _ in model.layer_kinds)
+    assert (dense, sparse) == (None, model.indexer)
 
 
 def test_dots3_has_two_kinds_of_latent_attention() -> None:

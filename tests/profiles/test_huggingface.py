@@ -14,10 +14,12 @@ from encoder_configs import ENCODERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from llama_like_configs import LLAMA_LIKE
+from msgspec.structs import replace
 from own_key_configs import OWN_KEYS
 from recent_configs import RECENT
 
 from xe_sizer.errors import InputError
+from xe_sizer.graph.model import SparseIndexer
 from xe_sizer.graph.weights import count_parameters
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.huggingface import model_from_config
@@ -105,10 +107,11 @@ def test_dense_layers_between_layers_with_experts_are_refused(tmp_path: Path) ->
         shape_and_notes("hy3-295b-a21b", tmp_path, mlp_layer_types=["sparse", "dense"] * 40)
 
 
-def test_what_a_shape_leaves_out_is_an_assumption(tmp_path: Path) -> None:
-    shape, notes = shape_and_notes("minimax-m3", tmp_path)
+def test_minimax_m3_without_a_word_on_sparse_layers_attends_to_all_tokens(tmp_path: Path) -> None:
+    """As its configuration class does, which then makes no indexer."""
+    shape, _ = shape_and_notes("minimax-m3", tmp_path)
     assert (shape.ffn, shape.experts.first_dense_layers, shape.rotary_fraction) == (12288, 3, 0.5)
-    assert any("indexer" in note for note in notes)
+    assert shape.indexer is None
 
 
 def test_keys_and_values_of_different_sizes_are_cached_as_they_are_in_all(tmp_path: Path) -> None:
@@ -189,6 +192,10 @@ def problems(path: Path) -> list[str]:
         ({"model_type": "whisper"}, "neither a decoder nor"),
         ({"is_encoder_decoder": True}, "neither a decoder nor"),
         ({"layer_types": ["linear_attention"] * 32}, "'linear_attention' are not supported yet"),
+        ({"moba_topk": 3, "moba_chunk_size": 4096}, "'moba_topk': sparse attention (MoBA) is not read of model type"),
+        ({"model_type": "odd", "sparse_config": {"topk": 64}}, "'sparse_config': sparse attention (InfLLM v2)"),
+        ({"index_topk": 2048}, "'index_topk': sparse attention (DeepSeek sparse attention)"),
+        ({"model_type": "minicpm", "mixer_types": ["lightning-attn"] * 32}, "'lightning-attn' are not supported yet"),
         ({"num_key_value_heads": 5}, "32 heads are not a multiple of 5 KV heads"),
         ({"num_attention_heads": 33, "num_key_value_heads": 3}, "4096 is not a multiple of 33 heads"),
     ],
@@ -197,6 +204,46 @@ def test_config_that_cannot_be_estimated(changes: dict[str, Any], expected: str,
     found = problems(write(tmp_path, CONFIGS["llama-3.1-8b"][0] | changes))
     assert len(found) == 1
     assert expected in found[0]
+
+
+SPARSE = {
+    "kernel_size": 32, "kernel_stride": 16, "init_blocks": 1, "block_size": 64, "window_size": 2048, "topk": 64,
+    "use_nope": False, "dense_len": 8192,
+}  # fmt: skip
+"""As MiniCPM4.1-8B has it, and the README of OpenBMB/MiniCPM."""
+
+
+def test_minicpm_picks_blocks_beside_those_that_are_near(tmp_path: Path) -> None:
+    """64 blocks of 64 tokens, and the 32 of a window of 2,048; the shape is otherwise that of a Llama."""
+    config = CONFIGS["llama-3.1-8b"][0] | {"model_type": "minicpm", "tie_word_embeddings": False}
+    shape, _ = model_from_config(write(tmp_path, config | {"sparse_config": SPARSE}))
+    expected = SparseIndexer(32, 128, (64 + 32) * 64, "infllm-v2", block_tokens=64, key_tokens=16, dense_tokens=8192)
+    assert shape.indexer == expected
+    assert count_parameters(shape).total == 8030261248
+    assert model_from_config(write(tmp_path, config))[0].indexer is None
+    always, _ = model_from_config(write(tmp_path, config | {"sparse_config": SPARSE | {"dense_len": -1}}))
+    assert always.indexer == replace(expected, dense_tokens=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"sparse_attention_freq": [0] * 3 + [1] * 56}, "attention of 60 layers must be told"),
+        ({"sparse_num_index_heads": 2}, "2 heads of the indexer must be as many as 4 KV heads"),
+        ({"sparse_disable_index_value": [0] * 60}, "an indexer with values of its own is not supported yet"),
+    ],
+)
+def test_indexers_of_minimax_that_cannot_be_sized(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    sparse = {"sparse_attention_freq": [0] * 3 + [1] * 57, "sparse_num_index_heads": 4}
+    config = CONFIGS["minimax-m3"][0] | {"sparse_attention_config": sparse | changes}
+    (found,) = problems(write(tmp_path, config))
+    assert expected in found
+
+
+def test_minimax_may_switch_its_sparse_attention_off(tmp_path: Path) -> None:
+    sparse = {"sparse_attention_freq": [1] * 60, "use_sparse_attention": False}
+    shape, _ = shape_and_notes("minimax-m3", tmp_path, sparse_attention_config=sparse)
+    assert shape.indexer is None
 
 
 def test_all_problems_are_reported_at_once_with_their_places(tmp_path: Path) -> None:

@@ -145,7 +145,18 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
         ({"heads": "3", "kv_heads": ""}, "16:8", "'hidden' (8) is not a multiple of 'heads' (3)"),
         ({"position": "learned"}, "17:11", "learned positions need 'learned_positions'"),
         ({"kv_layers": "5"}, "18:12", "'kv_layers' (5) is more than 'layers' (2)"),
-        ({"indexer": "{heads: 1, head_dim: 2, top_k: 4}"}, "18:10", "an 'indexer' needs 'latent_attention'"),
+        (
+            {"indexer": "{heads: 1, head_dim: 2, top_k: 4, block_tokens: 3}"},
+            "18:41",
+            "'top_k' (4) must be a multiple of 'block_tokens' (3)",
+        ),
+        (
+            {"indexer": "{heads: 1, head_dim: 2, top_k: 4, kind: infllm-v2}"},
+            "18:18",
+            "queries of the attention score: 'heads' and 'head_dim' are those of the model",
+        ),
+        ({"indexer": "{heads: 1, head_dim: 2, top_k: 4, kind: nsa}"}, "18:50", "'kind' must be one of"),
+        ({"layer_pattern": '"D*"'}, "18:16", "layers with letter D need an 'indexer'"),
         (
             {"experts": "{count: 2, per_token: 3, ffn: 4}"},
             "18:32",

@@ -23,7 +23,7 @@ from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.inputs import GraphInputs
-    from xe_sizer.graph.model import CompressedAttention, LatentAttention, ModelShape
+    from xe_sizer.graph.model import CompressedAttention, LatentAttention, ModelShape, SparseIndexer
     from xe_sizer.graph.operators import Array, MemoryBound, Operator, RankShape
 
 # Disentangled attention (DeBERTa): queries and keys are also compared with a table of relative positions.
@@ -164,7 +164,38 @@ def cache_width(model: ModelShape, tp: Array) -> Array:
 
 
 SPARSE_SCALES = 4.0 / 128.0  # published: a float32 scale for 128 elements (FlashMLA, "FP8 KV cache"; DeepSeek-V3.2)
-INDEXER_KEY_BYTES = 1.0 + SPARSE_SCALES  # published: of an element, in fp8 whatever the cache (DeepSeek-V3.2)
+# Published: of an element of an indexer's own key, whatever the cache: in fp8 where heads are weighted (DeepSeek-V3.2),
+# else in 16 bit (MiniMaxM3IndexerCache of vLLM, whose fp8 must be asked for).
+INDEXER_KEY_BYTES = {True: 1.0 + SPARSE_SCALES, False: SIXTEEN_BIT}
+
+
+def indexer_cache_bytes(model: ModelShape, element_bytes: float, tp: Array) -> Array:
+    """Keys of the indexer of one token and layer in the cache of a rank; 0 without one.
+
+        bytes = head size x element / tokens of an entry      one key of its own, on every rank
+        bytes = cached_bytes (1 + summaries) / tokens that a key stands for      means of the attention's keys, which
+                                                                                  take the place of keys and values each
+
+    Parameters
+    ----------
+    model : its indexer, heads, and its entries where attention is compressed [-]
+    element_bytes : of the cache's format [bytes]
+    tp : tensor-parallel ranks [-]
+
+    Returns
+    -------
+    ndarray of float, shape of `tp` [bytes]
+
+    Source: DeepSeek-V3.2 (fp8 with a float32 scale for 128); MiniMaxM3IndexerCache of vLLM; MiniCPMCompressedCache of
+    SGLang, which keeps a key for 16 tokens and one for 64 in slots of its pool.
+    """
+    indexer = model.indexer
+    if indexer is None or not indexer.own:
+        return np.zeros_like(tp)
+    if not indexer.works.projections:
+        return cached_bytes(model, element_bytes, tp) * (1.0 + indexer.works.summaries) / indexer.key_tokens
+    tokens = max(model.compressed_attention.tokens, 1) if model.compressed_attention else indexer.key_tokens
+    return indexer.head_dim * INDEXER_KEY_BYTES[indexer.works.weighted] / tokens * np.ones_like(tp)
 
 
 def cached_bytes(model: ModelShape, element_bytes: float, tp: Array) -> Array:
@@ -335,13 +366,25 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
         yield from _compressed_projections(block, model.compressed_attention, tokens)
         return
     if inputs.fused_qkv:
-        yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
+        # With those of an indexer, which read the same (MinimaxM3QKVParallelLinearWithIndexer of vLLM).
+        yield from linear(block, "qkv", ("q", "k", "v", *_scorer(inputs)), tokens, inputs.hidden_bytes)
         return
     kept = False
     for name in ("q", "k", "v"):
         input_bytes = inputs.hidden_bytes * (inputs.casts_inputs if kept else 1.0)
         kept = kept or inputs.keeps_input(name)
         yield from linear(block, name, (name,), tokens, input_bytes)
+    yield from _further_projections(block, _scorer(inputs), tokens)
+
+
+def _scorer(inputs: GraphInputs) -> tuple[str, ...]:
+    return ("indexer_q", "indexer_k", "indexer_head_weights") if _running_indexer(inputs) else ()
+
+
+def _further_projections(block: Block, names: tuple[str, ...], tokens: Array) -> Iterator[Operator]:
+    """Of an input that another product keeps."""
+    for name in names:
+        yield from linear(block, name.replace("_", " "), (name,), tokens, block.inputs.zeros)
 
 
 def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) -> Iterator[Operator]:
@@ -355,8 +398,7 @@ def _latent_projections(block: Block, latent: LatentAttention, tokens: Array) ->
     yield from linear(block, "kv down", ("kv_down",), tokens, inputs.zeros)
     yield norm(block, "kv latent norm", latent.kv_rank, tokens, inner=True)
     yield from linear(block, "kv up", ("kv_up",), tokens, tokens * latent.kv_rank * e)
-    for name in ("indexer_q", "indexer_k", "indexer_head_weights", "output_gate"):
-        yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
+    yield from _further_projections(block, (*_scorer(inputs), "output_gate"), tokens)
 
 
 def _compressed_projections(block: Block, compressed: CompressedAttention, tokens: Array) -> Iterator[Operator]:
@@ -367,8 +409,7 @@ def _compressed_projections(block: Block, compressed: CompressedAttention, token
     yield from linear(block, "q up", ("q_up",), tokens, tokens * compressed.query_rank * e)
     yield from linear(block, "k", ("k",), tokens, inputs.zeros)
     yield norm(block, "k norm", inputs.model.head_dim, tokens, inner=True)
-    for name in ("entries", "indexer_entries", "indexer_q", "indexer_head_weights"):
-        yield from linear(block, name.replace("_", " "), (name,), tokens, inputs.zeros)
+    yield from _further_projections(block, ("entries", "indexer_entries", *_scorer(inputs)), tokens)
 
 
 def _output_projection(block: Block, tokens: Array) -> Iterator[Operator]:
@@ -397,8 +438,7 @@ def _core(block: Block) -> Iterator[Operator]:
     windowed = block.layers * model.windowed_layers / model.layers if windows else 0.0
     if windowed < block.layers:
         yield from indexing(block, block.layers - windowed)
-        ranked = model.indexer.top_k if model.indexer else None
-        yield attention_operator(block, "attention", block.layers - windowed, ranked)
+        yield attention_operator(block, "attention", block.layers - windowed, _picked_tokens(inputs))
     if windowed > 0:
         near = attention_operator(block, "windowed attention", windowed, model.sliding_window)
         yield from _with_entries(block, near, windowed)
@@ -437,13 +477,15 @@ def _with_entries(block: Block, near: Attention, layers: float) -> Iterator[Oper
     yield replace(near, name="compressed attention", pairs=near.pairs + far, loaded_keys=loaded)
 
 
-def _masked(inputs: GraphInputs, window: int | None) -> Array | None:
+def _masked(inputs: GraphInputs, window: Array | float | None) -> Array | None:
     """Share of micro-batches whose attention is given a mask, for padding or for a sliding window; None: none [-].
 
     Source: transformers masking_utils.py, _ignore_causal_mask_sdpa: no mask where nothing is padded and the sequence is
     shorter than the window, so that is_causal takes its place; _update_causal_mask of models before release 4.53 did
-    the same.
+    the same. `_picks_by_mask` for what an indexer picks.
     """
+    if _picks_by_mask(inputs):
+        return None if inputs.kernels.attention == "eager" else np.ones_like(inputs.rank.sequence)
     if inputs.kernels.attention != "sdpa":
         return None
     if inputs.learning.prefix:  # fewer queries than keys
@@ -507,7 +549,8 @@ def _repeated_for_masks(block: Block, full: float, windowed: float) -> Iterator[
 
 INDEXER_CAST, SELECTION = "indexer cast", "key selection"
 PAGED = ("paged", "in-attention")  # caches of engines that keep a pool
-OF_SEQUENCES = ("cache write", INDEXER_CAST, SELECTION)
+PICKED_MASK = "picked mask"
+OF_SEQUENCES = ("cache write", INDEXER_CAST, SELECTION, PICKED_MASK)
 """Memory-bound operators whose work depends on whose tokens they work on."""
 # Counted, of the indexer's queries and key, in 16 bit: rotary and Hadamard transforms read and write them, the cast
 # reads them and writes half (indexer of DeepSeek-V3.2 and vLLM's); a key has a norm before.
@@ -521,9 +564,12 @@ SELECTION_PASSES, SELECTION_LAUNCHES = (4.0, 0.0), (1.0, 0.0)
 def indexing(block: Block, layers: float, tokens: float = 1.0) -> Iterator[Operator]:
     """Build the operators by which queries pick keys: narrowing, scores of all keys, and the selection.
 
-        FLOPs of scores = 2 b heads pairs head size, in 8 bit
-        bytes of scores read by a decode = b keys head size (1 + 4 / 128)
-        bytes of the selection = SELECTION_PASSES x 4 b pairs
+        FLOPs of scores = 2 b heads pairs head size, in 8 bit where heads are weighted
+        bytes of scores read by a decode = b keys (bytes of the indexer's cache of a token)
+        bytes of the selection = SELECTION_PASSES x 4 b rankings pairs / tokens of a block
+
+    Keys are those that the indexer scores, and pairs those of a query and such a key, in sequences that do not attend
+    to all tokens. Weighted heads are summed to one ranking; else each group of query heads of the rank has one.
 
     Where no cache is paged, operands are as wide as others, and what narrows them is not there. Nothing of it is kept.
 
@@ -531,44 +577,105 @@ def indexing(block: Block, layers: float, tokens: float = 1.0) -> Iterator[Opera
     ----------
     block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
     layers : that have it [-]
-    tokens : that one key sums up (compressed attention) [-]
+    tokens : that one entry sums up (compressed attention) [-]
 
     Returns
     -------
     iterator of Operator, none where the model has no indexer; sizes [-] and bytes [bytes] broadcast to (rank shape,)
 
-    Source: DeepSeek-V3.2 (arXiv:2512.02556, section 2.1) and its reference code; fp8_mqa_logits of DeepGEMM.
+    Source: DeepSeek-V3.2 (arXiv:2512.02556, section 2.1) and its reference code; fp8_mqa_logits of DeepGEMM; kernels of
+    vLLM for MiniMax-M3 (models/minimax_m3/common/ops/index_topk.py), whose scores leave as the largest of a block.
     """
     inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    if model.indexer is None or not model.indexer.own:
+    indexer = _running_indexer(inputs)
+    if indexer is None or not indexer.own:
         return
-    heads = model.indexer.heads * np.ones_like(rank.tp)
+    if _picks_by_mask(inputs):
+        yield _picked_mask(replace(block, layers=layers), indexer)
+        return
+    weighted, own, ranks = indexer.works.weighted, indexer.works.projections, rank.tp * rank.head_ranks
+    heads = _scoring_heads(inputs, indexer)
+    rankings = np.ones_like(rank.tp) if indexer.works.summed else kv_heads_per_rank(model, ranks)
+    tokens = max(tokens, float(indexer.key_tokens))
+    batch = rank.batch * (rank.keys > indexer.dense_tokens)
     pairs = attended_positions(rank.sequence, rank.keys) / rank.ring_ranks / tokens
     there = replace(block, layers=layers)
     cached = inputs.kernels.cache in PAGED
-    if cached:
-        moved = rank.tokens * (heads + 1.0 / tokens) * model.indexer.head_dim * inputs.element_bytes
+    if cached and weighted:
+        moved = rank.tokens * (heads + 1.0 / tokens) * indexer.head_dim * inputs.element_bytes
         yield memory_bound(there, INDEXER_CAST, "attention", moved, NARROWING_PASSES, NARROWING_LAUNCHES)
     yield Attention(
         name="indexer",
         module="attention",
         layers=layers,
         saved_bytes=inputs.zeros,
-        batch=rank.batch,
+        batch=batch,
         heads=heads,
-        kv_heads=np.ones_like(rank.tp),
+        kv_heads=np.ones_like(rank.tp) if own else kv_heads_per_rank(model, ranks),
         query=rank.sequence / rank.ring_ranks,
         key=rank.keys / tokens,
         pairs=pairs,
-        qk_head_dim=model.indexer.head_dim,
+        qk_head_dim=indexer.head_dim,
         v_head_dim=0,
         kernel="decode" if inputs.kernels.attention == "decode" else "flash",
         statistics_bytes=inputs.zeros,
-        cached_element_bytes=INDEXER_KEY_BYTES if cached else None,
-        narrow=cached,
+        cached_element_bytes=INDEXER_KEY_BYTES[weighted] if cached and own else inputs.cached_element_bytes,
+        narrow=cached and weighted,
     )
-    scores = rank.batch * pairs * FLOAT32
+    scores = batch * rankings * pairs * tokens / max(tokens, float(indexer.block_tokens)) * FLOAT32
     yield memory_bound(there, SELECTION, "attention", scores, SELECTION_PASSES, SELECTION_LAUNCHES)
+
+
+def _scoring_heads(inputs: GraphInputs, indexer: SparseIndexer) -> Array:
+    """Heads of the indexer on a rank: all of them where their scores make one ranking, else its share of them."""
+    rank = inputs.rank
+    shared = 1.0 if indexer.works.summed else rank.tp * rank.head_ranks
+    return np.maximum(indexer.heads / shared * rank.ones, 1.0)
+
+
+def _running_indexer(inputs: GraphInputs) -> SparseIndexer | None:
+    """The scorer of the layers at hand; None where they have none, or a stack that attends to all tokens."""
+    indexer = inputs.model.indexer
+    return None if indexer and indexer.kind in inputs.kernels.sparse_dense else indexer
+
+
+def _picks_by_mask(inputs: GraphInputs) -> bool:
+    """Whether what an indexer picks becomes a mask of PyTorch's attention, which then works on all pairs."""
+    indexer = _running_indexer(inputs)
+    return bool(indexer and indexer.kind in inputs.kernels.sparse_masked and not inputs.model.compressed_attention)
+
+
+# Counted, of a score in float32: written by the product, read and written as those of later tokens are masked, read for
+# the largest of a block. Of an element of the mask in the compute type: what is picked is spread over tokens and heads,
+# joined with the causal mask and negated in bytes, and fills what was zeros (build_block_mask). Alive together: scores
+# and masked ones; picked, negated, zeros and the mask.
+MASK_SCORE_PASSES, MASKED_SCORES, MASK_BYTES, MASKS = 4.0, 2.0, 12.0, 6.0
+
+
+def _picked_mask(block: Block, indexer: SparseIndexer) -> Operator:
+    """Scores of all pairs written out, and the mask made of what is picked. Nothing of it learns, nor is kept by it."""
+    inputs, rank = block.inputs, block.inputs.rank
+    pairs = rank.batch * rank.sequence / rank.ring_ranks * rank.keys
+    heads = _scoring_heads(inputs, indexer)
+    masks = _mask_heads(inputs)
+    moved = pairs * (heads * FLOAT32 * MASK_SCORE_PASSES + masks * MASK_BYTES)
+    made = memory_bound(block, PICKED_MASK, "attention", moved, (1.0, 0.0), (15.0, 0.0), None, 0.0)
+    return replace(made, forward_temporary_bytes=pairs * np.maximum(heads * FLOAT32 * MASKED_SCORES, masks * MASKS))
+
+
+def _mask_heads(inputs: GraphInputs) -> Array:
+    """Masks of a sequence: one, or one for each query head of the rank where groups of heads pick on their own [-]."""
+    indexer = _running_indexer(inputs)
+    own = _picks_by_mask(inputs) and indexer is not None and not indexer.works.summed
+    return heads_of_a_rank(inputs)[0] * inputs.rank.ones if own else inputs.rank.ones
+
+
+def _picked_tokens(inputs: GraphInputs) -> Array | None:
+    """Tokens that a query attends to at most; None: all, as where those in a cache are masked [-]."""
+    indexer = _running_indexer(inputs)
+    if indexer is None or (_picks_by_mask(inputs) and inputs.kernels.cache != "none"):
+        return None
+    return np.where(inputs.rank.keys > indexer.dense_tokens, float(indexer.top_k), inputs.rank.keys)
 
 
 def _score_bytes(inputs: GraphInputs) -> tuple[float, float, float]:
@@ -632,7 +739,7 @@ def _saved_operands(inputs: GraphInputs, heads: Array, kv_heads: Array) -> Array
     return np.asarray(operands)
 
 
-def attention_operator(block: Block, name: str, layers: float, window: int | None) -> Attention:
+def attention_operator(block: Block, name: str, layers: float, window: Array | float | None) -> Attention:
     """One kernel of attention.
 
         FLOPs = 2 b heads pairs (qk head size + v head size)
@@ -667,7 +774,8 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         repeated = 0.0 if inputs.kernels.repeats_kv else heads - kv_heads
         keys = query + inputs.learning.prefix
         operands = operands + size * rank.batch * keys * repeated * (model.qk_head_dim + model.v_head_dim)
-        statistics = statistics + size * rank.batch * query * (rank.sequence + inputs.learning.prefix)
+        row = rank.sequence + inputs.learning.prefix
+        statistics = statistics + size * rank.batch * query * row * _mask_heads(inputs)
     kernel, temporary, in_forward, returned = inputs.kernels.attention, 0.0, inputs.zeros, inputs.zeros
     if model.relative_buckets:
         statistics = statistics + heads * query * rank.keys * inputs.element_bytes
@@ -680,9 +788,13 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
     if inputs.kernels.softmax == "fused":
         softmax = "fused-with-dropout" if inputs.drops("attention") else "fused"
     # On a cache the up-projections move into queries and output: attention over the latent, always where queries pick.
-    picking = bool(model.indexer and inputs.kernels.cache in PAGED)
+    picking = bool(model.indexer and inputs.kernels.cache in PAGED and not _picks_by_mask(inputs))
     absorbed = model.latent_attention if kernel == "decode" or picking else None
-    padded = inputs.kernels.sparse_heads if picking else 0.0
+    ranked = bool(model.indexer and model.indexer.works.summed)  # one by one; else in blocks
+    padded = inputs.kernels.sparse_heads if picking and ranked else 0.0
+    block_rate = None
+    if picking and model.indexer and not ranked and inputs.kernels.block_rate:
+        block_rate = np.where(rank.keys > model.indexer.dense_tokens, inputs.kernels.block_rate, np.inf)
     pairs = _pairs(inputs, window) / rank.ring_ranks
     if padded and window is not None:  # short of keys, they still go through as many
         pairs = np.where(rank.keys > window, query * window, pairs)
@@ -716,14 +828,15 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         loaded_keys=loaded_keys,
         masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
-        gathers=picking,
+        gathers=picking and ranked,
+        peak_share=block_rate,
         blocks=rank.ring_ranks
         if inputs.kernels.context in ("ring", "hybrid") and np.any(rank.ring_ranks > 1)
         else None,
     )
 
 
-def _pairs(inputs: GraphInputs, window: int | None) -> Array:
+def _pairs(inputs: GraphInputs, window: Array | float | None) -> Array:
     """Query-key pairs per head and sequence: what a causal mask leaves, or all of them in an encoder [-].
 
     Windows of an encoder lie side by side, so that each of its tokens sees the whole of one.

@@ -35,16 +35,60 @@ class LatentAttention(Immutable, eq=True):
     joint_gate: bool = False
 
 
-class SparseIndexer(Immutable, eq=True):
-    """Scorer of DeepSeek sparse attention (V3.2): a query attends to the `top_k` tokens it ranks highest.
+class IndexerKind(Immutable, eq=True):
+    """How the scorer of a kind of sparse attention works.
 
+    projections : it has queries and one key a token of its own; else those of the attention score means of its keys
+    summed : scores of all its heads make one ranking; else every head of keys and values, or of the indexer, ranks for
+        the query heads of its own group
+    weighted : heads are weighted for each token before, and score in fp8
+    summaries : keys of longer runs that are kept beside those that are scored, as a share of them [-]
+    """
+
+    projections: bool = True
+    summed: bool = False
+    weighted: bool = False
+    summaries: float = 0.0
+
+
+SparseKind = Literal["dsa", "msa", "infllm-v2", "qsa"]
+# Published: sparse attention of DeepSeek (arXiv:2512.02556) and MiniMax (arXiv:2606.13392), InfLLM v2
+# (arXiv:2509.24663), whose means of four times as many keys normalise its scores, and that of Qwen
+# (Qwen4ExpTextQSAIndexer of transformers 5.24), which scores means of four keys.
+INDEXERS: dict[SparseKind, IndexerKind] = {
+    "dsa": IndexerKind(summed=True, weighted=True),
+    "msa": IndexerKind(),
+    "infllm-v2": IndexerKind(projections=False, summaries=0.25),
+    "qsa": IndexerKind(summed=True),
+}
+
+
+class SparseIndexer(Immutable, eq=True):
+    """Scorer of sparse attention: a query attends to the `top_k` tokens that it ranks highest, in whole blocks.
+
+    kind : of `INDEXERS`; heads, head_dim : of the queries that score
+    block_tokens : that are picked together; key_tokens : that one scored key stands for
+    dense_tokens : sequences of no more attend to all tokens
     own : the layers at hand (`ModelShape.seen_by`) have a scorer; else they attend to what a layer before picked
     """
 
     heads: int
     head_dim: int
     top_k: int
+    kind: SparseKind = "dsa"
+    block_tokens: int = 1
+    key_tokens: int = 1
+    dense_tokens: int = 0
     own: bool = True
+
+    @property
+    def works(self) -> IndexerKind:
+        return INDEXERS[self.kind]
+
+    @property
+    def weights(self) -> bool:
+        """Whether the layers at hand have projections that score."""
+        return self.own and self.works.projections
 
 
 class CompressedAttention(Immutable, eq=True):
@@ -258,7 +302,8 @@ class LayerKind(Immutable, eq=True):
 
 MIXERS = {
     "*": "attention", "G": "global attention", "S": "attention to what another layer picked",
-    "C": "sparse compressed attention", "c": "sparse compressed attention, lent and picked before",
+    "D": "dense attention", "C": "sparse compressed attention",
+    "c": "sparse compressed attention, lent and picked before",
     "H": "dense compressed attention", "T": "picked entries of dense compressed attention",
     "t": "picked entries of dense compressed attention, lent and picked before",
     "i": "picked entries of dense compressed attention, lent", "M": "state-space",
@@ -313,9 +358,10 @@ class ModelShape(Immutable, eq=True):
     broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
     writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, S attention to the tokens
-    that the indexer of a layer before picked, those of `ENTRIES` compressed attention, M state-space, - dense MLP,
-    E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
-    in every layer. With `global_attention` the layers of letter * are the windowed ones.
+    that the indexer of a layer before picked, D attention to all tokens in a model with an indexer, those of `ENTRIES`
+    compressed attention, M state-space, - dense MLP, E experts. With one norm a layer each letter is all that the layer
+    holds, with more an MLP follows; None: attention in every layer. With `global_attention` the layers of letter * are
+    the windowed ones.
     `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
     `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
     each block (hyper-connections, arXiv:2409.19606); `stream_rank`: of the product of two matrices that mixes what a
@@ -449,6 +495,8 @@ class ModelShape(Immutable, eq=True):
             return _with_entries(self, kind.mixer or "")
         if kind.mixer == MIXERS["S"]:
             return _without_scorer(self)
+        if kind.mixer == MIXERS["D"]:
+            return _attending_to_all(self)
         if self.global_attention is None or not kind.attends:
             return self
         return _with_attention(self, self.global_attention if kind.mixer == "global attention" else None)
@@ -531,6 +579,11 @@ def _as_encoder(model: ModelShape) -> ModelShape:
 @lru_cache(maxsize=256)
 def _without_scorer(model: ModelShape) -> ModelShape:
     return replace(model, indexer=model.indexer and replace(model.indexer, own=False))
+
+
+@lru_cache(maxsize=256)
+def _attending_to_all(model: ModelShape) -> ModelShape:
+    return replace(model, indexer=None)
 
 
 @lru_cache(maxsize=256)

@@ -501,8 +501,12 @@ class Kernels(Immutable):
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
     reserved_gated : so they do for sizes alone that their kernel is good at
     fused_scans : kinds of mixer whose chunked scan is one kernel
+    sparse_masked, sparse_dense : kinds of sparse attention that run with a mask over all pairs, or attend to all tokens
+        and leave the indexer out
     sparse_heads : of a rank, to which kernels pad in which each query picks its keys from a cache, and they work on as
         many keys as a query may pick; 0: neither
+    block_rate : share of the accelerator's FLOP rate that kernels reach in which queries pick blocks of a cache; 0: as
+        other attention
     attention_mask : of sdpa: none, as the kernel knows windows and labels hide padding; padded: where sequences of a
         micro-batch are padded, or longer than a window; always
     windows : layers with a sliding window keep and read no more than it; else all tokens
@@ -558,7 +562,10 @@ class Kernels(Immutable):
     reserved_below: float = 0.0
     reserved_gated: bool = False
     fused_scans: tuple[str, ...] = ()
+    sparse_masked: tuple[str, ...] = ()
+    sparse_dense: tuple[str, ...] = ()
     sparse_heads: float = 0.0
+    block_rate: float = 0.0
     windows: bool = True
     stops_early: bool = False
     pads_vocabulary: bool = True
@@ -650,6 +657,7 @@ class Attention(Operator):
     `blocks`: the keys come in so many blocks of a ring one after the other, each in a kernel of its own (None: one).
     `narrow`: its operands are in 8 bit, and so are its products where the accelerator has them.
     `gathers`: each query reads the keys of its own pairs.
+    `peak_share`: of the accelerator's FLOP rate that its kernel reaches at most (None: as the law of attention has it).
     """
 
     batch: Array
@@ -672,6 +680,7 @@ class Attention(Operator):
     blocks: Array | None = None
     narrow: bool = False
     gathers: bool = False
+    peak_share: Array | None = None
 
     @property
     def head_dim(self) -> float:

@@ -24,7 +24,7 @@ LayerTensor = Literal[
 ]  # fmt: skip
 LAYER_INPUT = "decoder_layer_input"
 ALTERNATE = "alternate"
-_CORE = ("attention", "windowed attention", "indexer", "repeated keys and values")
+_CORE = ("attention", "windowed attention", "indexer", "picked mask", "repeated keys and values")
 _EXCHANGES = ("context exchange", "sequence for heads", "heads for sequence")
 _UP = ("q up", "kv up", "q latent norm", "kv latent norm", "rotary")
 _REGION = ("experts input", "experts output")

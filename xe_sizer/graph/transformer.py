@@ -619,8 +619,9 @@ def _draw(block: Block, logits_bytes: Array) -> MemoryBound:
 
 
 def _before_head(block: Block) -> Iterator[Operator]:
-    """Final norm, and the product, activation and norm that a model of masked tokens has before its head."""
+    """Sum of residual streams, final norm, and what a model of masked tokens has before its head."""
     inputs, model, tokens = block.inputs, block.inputs.model, block.inputs.rank.resident_tokens
+    yield from mixed_streams(block, "head streams")
     if model.final_norm:
         yield norm(block, "final norm", model.hidden, tokens)
     if model.head_transform:

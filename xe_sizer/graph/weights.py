@@ -388,8 +388,8 @@ def _attention_weights(model: ModelShape) -> tuple[Weight, ...]:
         weights.append(Weight("k_norm", "norm", "vector", 1, model.head_dim if per_head else key))
     if model.attention_sinks:
         weights.append(Weight("sinks", "attention", "vector", 1, model.heads, split="column"))
-    weights.append(linear_weight("o", "output_projection", query, model.hidden, model.output_bias, "row"))
-    return tuple(weights)
+    output = linear_weight("o", "output_projection", query, model.hidden, model.output_bias, "row")
+    return (*weights, *_indexer_weights(model, model.hidden), output)
 
 
 def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:
@@ -416,7 +416,7 @@ def _latent_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight,
     if model.output_gate and not latent.joint_gate:
         weights.append(linear_weight("output_gate", "qkv", model.hidden, mixed, False, "column"))
     output = linear_weight("o", "output_projection", mixed, model.hidden, model.output_bias, "row")
-    return (*weights, *_indexer_weights(model, latent), output)
+    return (*weights, *_indexer_weights(model, latent.query_rank or model.hidden), output)
 
 
 def _query_up(model: ModelShape, latent: LatentAttention, rank: int) -> Weight:
@@ -427,20 +427,36 @@ def _query_up(model: ModelShape, latent: LatentAttention, rank: int) -> Weight:
     return linear_weight("q_up", "qkv", rank, model.heads * model.qk_head_dim, False, "column")
 
 
-def _indexer_weights(model: ModelShape, latent: LatentAttention) -> tuple[Weight, ...]:
-    """Scorer of DeepSeek sparse attention, which picks the tokens that a query attends to.
+def _indexer_weights(model: ModelShape, query_width: int) -> tuple[Weight, ...]:
+    """Scorer of sparse attention, which picks the tokens that a query attends to.
 
-    Queries come from the low-rank query, one key per token serves all heads, heads are weighted per token.
-    Source: reference implementation of DeepSeek-V3.2 (Indexer); its key norm is a layer norm with bias.
+    One key per token serves all heads, and every rank has it. Heads whose scores are summed are needed whole; others
+    rank for their own group of query heads, on the ranks that have those. Where heads are weighted per token, the key
+    has a layer norm with bias; else queries and key have a norm of RMS each.
+
+    query_width : of what its queries are projected from, the low-rank query or the hidden state [-]
+
+    Source: reference implementation of DeepSeek-V3.2 (Indexer); MiniMaxM3VLIndexer of transformers, and of vLLM and
+    TensorRT-LLM (index_q_proj) for the ranks.
     """
-    if model.indexer is None or not model.indexer.own:
+    indexer = model.indexer
+    if indexer is None or not indexer.weights:
         return ()
-    heads, size = model.indexer.heads, model.indexer.head_dim
+    heads, size = indexer.heads, indexer.head_dim
+    query = linear_weight("indexer_q", "qkv", query_width, heads * size, False, "replicated")
+    key = linear_weight("indexer_k", "qkv", model.hidden, size, False, "replicated")
+    if indexer.works.weighted:
+        return (
+            query,
+            key,
+            Weight("indexer_k_norm", "norm", "vector", 1, size, bias=size),
+            linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
+        )
     return (
-        linear_weight("indexer_q", "qkv", latent.query_rank or model.hidden, heads * size, False, "replicated"),
-        linear_weight("indexer_k", "qkv", model.hidden, size, False, "replicated"),
-        Weight("indexer_k_norm", "norm", "vector", 1, size, bias=size),
-        linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
+        query if indexer.works.summed else replace(query, split="column", shards=heads),
+        key,
+        Weight("indexer_q_norm", "norm", "vector", 1, size),
+        Weight("indexer_k_norm", "norm", "vector", 1, size),
     )
 
 

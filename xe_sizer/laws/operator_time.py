@@ -265,6 +265,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
     if op.gathers and not math.isinf(law.sharpness):
         gathered_s = op.gathered_bytes(device.element_bytes) / (GATHERED_SHARE * bandwidth)
         forward = np.maximum(forward, np.where(op.batch > 0, law.floor_s + gathered_s, 0.0))
+    if op.peak_share is not None and not math.isinf(law.sharpness):
+        forward = np.maximum(forward, np.where(op.batch > 0, law.floor_s + flops / (op.peak_share * peak), 0.0))
     moved = ATTENTION_BACKWARD_BYTES * moved
     backward = blocks * attention_time_s(backward_flops, moved, sequence, law, peak, bandwidth, True, head_dim)
     if op.masked is not None:

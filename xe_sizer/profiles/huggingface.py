@@ -12,9 +12,9 @@ from msgspec import field
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.model import Experts, Generator, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.model import INDEXERS, Experts, Generator, LatentAttention, ModelShape, SparseIndexer
 from xe_sizer.immutable import Immutable
-from xe_sizer.profiles.huggingface_config import MAX_LAYERS, QUIRKS, WINDOWED, Config, load_json
+from xe_sizer.profiles.huggingface_config import MAX_LAYERS, MINIMAX_SPARSE, QUIRKS, WINDOWED, Config, load_json
 from xe_sizer.profiles.huggingface_hybrids import HYBRID_QUIRKS, RECURRENT
 from xe_sizer.profiles.huggingface_vision import tower_from
 from xe_sizer.profiles.huggingface_weights import checkpoint_format
@@ -325,6 +325,7 @@ FAMILIES: Mapping[str, Family] = {
         _BIASED, qk_norm="perhead", window="3-of-4",
         moe=Moe(count="n_routed_experts", shared="share_expert_dim", first_dense="first_k_dense_replace"),
     ),
+    "minicpm": replace(_LLAMA, tied=True),
     "minimax_m3": _MINIMAX_3,
     "minimax_m3_vl_text": _MINIMAX_3,
     "gpt_oss": Family(
@@ -599,7 +600,7 @@ SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 # Where they are lists: a word, 0 and 1, or false and true for each layer.
 KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq", "is_moe_layer")
 ATTENTION = WINDOWED | {
-    "full_attention", "deepseek_sparse_attention", "indexed_attention", "compressed_sparse_attention",
+    "full_attention", MINIMAX_SPARSE, "deepseek_sparse_attention", "indexed_attention", "compressed_sparse_attention",
     "heavily_compressed_attention", "hybrid",
 }  # fmt: skip
 
@@ -623,6 +624,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     quirk = QUIRKS.get(kind) or HYBRID_QUIRKS.get(kind) or ENCODER_QUIRKS.get(kind)
     values |= quirk(config, values) if quirk else {}
     _check(config, values)
+    _check_sparse_attention(config, kind, values)
     values["vision"] = _tower(whole, values)
     values["checkpoint_format"] = checkpoint_format(whole, config, values["experts"] is not None)
     if config.problems:
@@ -893,6 +895,24 @@ def _first_dense(config: Config, moe: Moe, layers: int) -> int:
     if max(stated, len(listed)) > layers:
         config.fail(f"more dense layers than the {layers} layers", moe.first_dense or key)
     return max(stated, len(listed))
+
+
+PICKING = {
+    "sparse_attention_config": "MiniMax sparse attention", "sparse_config": "InfLLM v2", "mixer_types": "InfLLM v2",
+    "index_topk": "DeepSeek sparse attention", "index_topk_blocks": "MiniMax sparse attention",
+    "moba_topk": "MoBA", "moba_chunk_size": "MoBA", "block_counts": "native sparse attention",
+    "seerattn_gate_type": "SeerAttention",
+}  # fmt: skip
+"""Keys that say that queries pick the keys they attend to, and by which method."""
+
+
+def _check_sparse_attention(config: Config, kind: str, values: Values) -> None:
+    """A model whose queries pick their keys is none that attends to all of them."""
+    key = next((key for key in PICKING if config.data.get(key)), None)
+    if key and "indexer" not in values:
+        text = f"'{key}': sparse attention ({PICKING[key]}) is not read of model type '{kind}' yet"
+        kinds = ", ".join(INDEXERS)
+        config.fail(text, key, f"describe the model in a profile, whose 'indexer' has the kinds {kinds}")
 
 
 def _check(config: Config, values: Values) -> None:

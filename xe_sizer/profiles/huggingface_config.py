@@ -401,9 +401,67 @@ def _hunyuan_moe(config: Config, values: Values) -> Values:
     return {"experts": replace(values["experts"], shared_ffn=shared)}
 
 
+MINIMAX_SPARSE = "minimax_m3_sparse"  # of `layer_types`
+
+
 def _minimax_3(config: Config, values: Values) -> Values:
-    config.assume("the indexer of its sparse attention is left out: every layer attends to all tokens")
-    return {"ffn": config.count("dense_intermediate_size", default=values["ffn"]), **_rotary_dim(config, values)}
+    """MiniMax-M3: queries pick blocks of keys, a ranking for each head of keys; some layers attend to all tokens.
+
+    The local blocks are among those that are picked (MiniMaxM3VLIndexer of transformers lifts their scores).
+    """
+    ffn = {"ffn": config.count("dense_intermediate_size", default=values["ffn"]), **_rotary_dim(config, values)}
+    sparse, types = config.section("sparse_attention_config"), config.items("layer_types")
+    picks = sparse.items("sparse_attention_freq") or [] if types is None else [kind == MINIMAX_SPARSE for kind in types]
+    if not any(picks) or not sparse.flag("use_sparse_attention", True):
+        return ffn | {"indexer": None}
+    if len(picks) != values["layers"]:
+        config.fail(f"the kinds of attention of {values['layers']} layers must be told", "sparse_attention_freq")
+    scored = sparse.items("sparse_disable_index_value") or []
+    if any(picked and not disabled for picked, disabled in zip(picks, scored, strict=False)):
+        config.fail("an indexer with values of its own is not supported yet", "sparse_disable_index_value")
+
+    def count(name: str, flat: str, default: int) -> int:
+        return sparse.count(name, default=config.count(flat, default=default))
+
+    heads = count("sparse_num_index_heads", "index_n_heads", 4)
+    block = count("sparse_block_size", "index_block_size", 128)
+    if heads != values["kv_heads"]:
+        config.fail(f"{heads} heads of the indexer must be as many as {values['kv_heads']} KV heads", "index_n_heads")
+    return ffn | {
+        "layer_pattern": "".join("*" if picked else "D" for picked in picks) if not all(picks) else None,
+        "indexer": SparseIndexer(
+            heads=heads,
+            head_dim=count("sparse_index_dim", "index_head_dim", 128),
+            top_k=block * count("sparse_topk_blocks", "index_topk_blocks", 16),
+            kind="msa",
+            block_tokens=block,
+        ),
+    }
+
+
+def _minicpm(config: Config, values: Values) -> Values:
+    """MiniCPM4: blocks that are near are attended to beside those that are picked, the first ones among them.
+
+    Source: InfLLMv2Attention of MiniCPM4.1's code; MiniCPMSparseBackend of SGLang (sparse_topk).
+    """
+    recurrent = sorted({str(mixer) for mixer in config.items("mixer_types") or ()} - {"minicpm4", "attention"})
+    if recurrent:
+        config.fail(f"layers of type '{recurrent[0]}' are not supported yet", "mixer_types")
+    if not config.has("sparse_config"):
+        return {"indexer": None}
+    sparse = config.section("sparse_config")
+    block, window = sparse.count("block_size", default=64), sparse.count("window_size", default=2048, least=0)
+    return {
+        "indexer": SparseIndexer(
+            heads=values["heads"],
+            head_dim=values["head_dim"],
+            top_k=block * (sparse.count("topk", default=64) + window // block),
+            kind="infllm-v2",
+            block_tokens=block,
+            key_tokens=sparse.count("kernel_stride", default=16),
+            dense_tokens=sparse.count("dense_len", default=8192, least=-1) if sparse.data.get("dense_len") != -1 else 0,
+        )
+    }
 
 
 def _apertus(config: Config, values: Values) -> Values:
@@ -538,6 +596,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "baichuan": _baichuan,
     "chatglm": _chatglm,
     "llama4_text": _llama4,
+    "minicpm": _minicpm,
     "minimax_m2": _rotary_dim,
     "minimax_m3": _minimax_3,
     "minimax_m3_vl_text": _minimax_3,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from xe_sizer.graph.model import GlobalAttention, NgramTables, StateSpace
+from xe_sizer.graph.model import GlobalAttention, NgramTables, SparseIndexer, StateSpace
 from xe_sizer.profiles.huggingface_config import WINDOWED, streams
 
 if TYPE_CHECKING:
@@ -76,6 +76,14 @@ def _qwen4(config: Config, values: Values) -> Values:
     found: Values = _delta_net(config, values) | {
         "residual_streams": streams(config),
         "stream_rank": config.count("hc_lowrank", default=320),
+        "indexer": SparseIndexer(
+            heads=config.count("indexer_n_heads", default=4),
+            head_dim=config.count("indexer_head_dim", default=128),
+            top_k=config.count("indexer_budget", default=2048),
+            kind="qsa",
+            block_tokens=config.count("indexer_compress_ratio", default=4),
+            key_tokens=config.count("indexer_compress_ratio", default=4),
+        ),
     }
     tabled = config.items("ple_layer_ids") or []
     if tabled:

@@ -27,6 +27,7 @@ from xe_sizer.graph.model import (
     NgramTables,
     Projector,
     SparseIndexer,
+    SparseKind,
     StateSpace,
     VisionTower,
 )
@@ -98,6 +99,16 @@ class IndexerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     heads: Annotated[Count, Meta(description="heads that score tokens")]
     head_dim: Annotated[Count, Meta(description="width of such a head")]
     top_k: Annotated[Count, Meta(description="tokens that a query attends to")]
+    kind: Annotated[
+        SparseKind,
+        Meta(
+            description="sparse attention of DeepSeek: heads are weighted to one ranking; of MiniMax: a ranking for "
+            "each group of query heads; InfLLM v2: queries of the attention score means of its keys"
+        ),
+    ] = "dsa"
+    block_tokens: Annotated[Count, Meta(description="tokens that are picked together")] = 1
+    key_tokens: Annotated[Count, Meta(description="tokens that one scored key stands for")] = 1
+    dense_tokens: Annotated[CountOrZero, Meta(description="sequences of no more attend to all tokens")] = 0
 
 
 class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,11 +245,11 @@ class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 LETTERS = (
-    "a letter a layer: * attention, G global attention, S attention to what another layer picked, C sparse and H dense "
-    "compressed attention, T with picked entries of dense tokens, c and t with entries and picks of another layer, "
-    "i with its entries alone, M state-space, - dense MLP, E experts"
+    "a letter a layer: * attention, G global attention, S attention to what another layer picked, D attention to all "
+    "tokens beside an indexer, C sparse and H dense compressed attention, T with picked entries of dense tokens, c and "
+    "t with entries and picks of another layer, i with its entries alone, M state-space, - dense MLP, E experts"
 )
-Pattern = Annotated[str, Meta(pattern=r"^[*GSCHTctiME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+Pattern = Annotated[str, Meta(pattern=r"^[*GSDCHTctiME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -602,8 +613,6 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("kv_layers",), f"'kv_layers' ({profile.kv_layers}) is more than 'layers' ({profile.layers})"
     if profile.position == "learned" and not profile.learned_positions:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
-    if profile.indexer and not (profile.latent_attention or profile.compressed_attention):
-        yield ("indexer",), "an 'indexer' needs 'latent_attention' or 'compressed_attention'"
     if profile.stream_rank and profile.residual_streams < 2:
         yield ("stream_rank",), "a 'stream_rank' needs more than one of 'residual_streams'"
     share = _SHARE.fullmatch(window.layers) if window else None
@@ -669,6 +678,7 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
     if "G" in letters and not profile.sliding_window:
         yield ("layer_pattern",), "beside layers with letter G all others need a 'sliding_window'"
     yield from _compressed_contradictions(profile, letters)
+    yield from _indexer_contradictions(profile)
     if letters & ATTENDING and not profile.heads:
         yield ("layers",), "layers with attention need 'heads'"
     if "E" in letters and not profile.experts:
@@ -688,9 +698,26 @@ def _compressed_contradictions(profile: ModelKeys, letters: set[str]) -> Iterato
             yield ("layer_pattern",), f"layers with letter {letter} need one before that lends them entries"
     if profile.compressed_attention and not profile.sliding_window:
         yield ("compressed_attention",), "'compressed_attention' needs a 'sliding_window'"
-    for letter in sorted(letters & (ENTRIES.keys() - {"H"} | {"S"})):
+    for letter in sorted(letters & (ENTRIES.keys() - {"H"} | {"D", "S"})):
         if not profile.indexer:
             yield ("layer_pattern",), f"layers with letter {letter} need an 'indexer'"
+
+
+def _indexer_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
+    """What an indexer says must fit its blocks, and the attention that it picks tokens for."""
+    indexer = profile.indexer
+    if indexer is None:
+        return
+    for part, whole in (("block_tokens", "top_k"), ("key_tokens", "block_tokens")):
+        if getattr(indexer, whole) % getattr(indexer, part):
+            figures = f"'{whole}' ({getattr(indexer, whole)}) must be a multiple of '{part}' ({getattr(indexer, part)})"
+            yield ("indexer", whole), figures
+    if indexer.kind == "dsa":
+        return
+    if profile.compressed_attention or profile.latent_attention:
+        yield ("indexer", "kind"), f"'{indexer.kind}' is no attention with a compressed cache; that is 'dsa'"
+    if indexer.kind == "infllm-v2" and (indexer.heads, indexer.head_dim) != (_heads(profile), _head_dim(profile)):
+        yield ("indexer", "heads"), "queries of the attention score: 'heads' and 'head_dim' are those of the model"
 
 
 def _wrong_counts(stated_counts: Parameters, shape: ModelShape, locate: Locate) -> Iterator[Problem]:

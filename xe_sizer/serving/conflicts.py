@@ -405,11 +405,12 @@ def queries_pick_keys(asked: Asked, engine: Engine, section: str = "serve") -> F
     model, server = asked.model, asked.server
     if model is None or server is None or not (model.indexer or model.compressed_attention):
         return
-    generation, kernels = server.accelerator.generation, engine.kernels
-    if generation in kernels.sparse_on or kernels.sparse_else == "dense":
+    kind, kernels = model.indexer.kind if model.indexer else "dsa", engine.kernels
+    if kernels.picks(kind, server.accelerator.generation) or kernels.sparse_else[kind] != "refuses":
         return
-    here = f" on {server.accelerator.name}" if kernels.sparse_on else ""
-    has = f"it has on {', '.join(kernels.sparse_on)}" if kernels.sparse_on else "newer releases of vllm and sglang have"
+    there = kernels.sparse_on[kind]
+    here = f" on {server.accelerator.name}" if there else ""
+    has = f"it has on {', '.join(there)}" if there else "newer releases of vllm and sglang have"
     dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
     hint = has + dense * (section == "serve")  # no trainer starts that engine
     yield f"{section}.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint

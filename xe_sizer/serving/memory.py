@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from xe_sizer.graph.attention import INDEXER_KEY_BYTES, cached_bytes
+from xe_sizer.graph.attention import cached_bytes, indexer_cache_bytes
 from xe_sizer.graph.experts import EXPERTS
 from xe_sizer.graph.inputs import adapters_on, model_adapters
 from xe_sizer.graph.operators import MemoryBound, as_array, layers_per_stage
@@ -405,7 +405,7 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
     """Cache of one token in one layer on one rank [bytes].
 
         bytes = cached_bytes      2 x heads of keys and values x head size x element, or the latent and its rotary part
-        bytes += head size of the indexer x (1 + 4 / 128)      sparse attention; of an entry, by its tokens
+        bytes += indexer_cache_bytes      sparse attention
 
     Parameters
     ----------
@@ -417,14 +417,10 @@ def layer_token_bytes(model: ModelShape, cache: Format, tp: ArrayLike = 1.0) -> 
     -------
     ndarray of float, shape of `tp` [bytes]
 
-    Source: paged attention (arXiv:2309.06180); DeepSeek-V2 (arXiv:2405.04434, section 2.1.2); DeepSeek-V3.2 for the
-    indexer's key, fp8 with a float32 scale per 128.
+    Source: paged attention (arXiv:2309.06180); DeepSeek-V2 (arXiv:2405.04434, section 2.1.2); `indexer_cache_bytes`.
     """
-    size = cached_bytes(model, cache.element_bytes, as_array(tp))
-    tokens = model.compressed_attention.tokens if model.compressed_attention else 1
-    scorer = model.indexer if model.indexer and model.indexer.own else None
-    indexer = scorer.head_dim * INDEXER_KEY_BYTES / max(tokens, 1) if scorer else 0.0
-    return np.asarray(size + indexer)
+    size, ranks = cache.element_bytes, as_array(tp)
+    return np.asarray(cached_bytes(model, size, ranks) + indexer_cache_bytes(model, size, ranks))
 
 
 def token_bytes(model: ModelShape, cache: Format) -> float:

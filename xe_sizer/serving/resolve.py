@@ -374,7 +374,7 @@ def _assembled(
         spare_replicas=spare_replicas,
         tariff=tariff_of(provenance, server, INFERENCE_POWER_SHARE, SERVING_UTILISATION),
         read_from_name=_read_from_name(scenario, model, found),
-        warnings=tuple(_warnings(job.model, server, engine, traffic, turns, efficiency)),
+        warnings=tuple(_warnings(model, server, engine, traffic, turns, efficiency)),
     )
 
 
@@ -581,8 +581,10 @@ def build_job(
     launch : limits and launch options of its batches by name; None: its own
     """
     gpu = server.accelerator
-    if model.indexer and gpu.generation not in engine.kernels.sparse_on:  # that it is not refused, `serving.conflicts`
-        model = replace(model, indexer=None)
+    picks, kernels = model.indexer, engine.kernels
+    if picks and not kernels.picks(picks.kind, gpu.generation):  # that it is not refused, `serving.conflicts`
+        dense = kernels.sparse_else[picks.kind] == "dense" or model.compressed_attention
+        model = replace(model, indexer=None) if dense else model
     engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
     if model.ngram_tables:  # one memory for CPU and GPU holds them all the same
         away = (ngram_tables or engine.memory.ngram_tables) == "host" and not gpu.unified_share
@@ -744,6 +746,19 @@ def _cap(provenance: Provenance, kind: str, mean: float) -> float:
     return float(provenance.resolve_default(key, longest))
 
 
+def _sparse_attention(model: ModelShape, server: Server, engine: Engine, longest: float) -> Iterator[str]:
+    """What becomes of queries that pick their keys where the engine has no kernels for them."""
+    picks, kernels = model.indexer, engine.kernels
+    if picks is None or longest <= max(picks.top_k, picks.dense_tokens):
+        return
+    if kernels.picks(picks.kind, server.accelerator.generation):
+        return
+    if kernels.sparse_else[picks.kind] == "masks":
+        yield f"{engine.name} works on all tokens, and masks those that queries of {model.name} do not pick"
+    else:
+        yield f"{engine.name} attends to all tokens, where queries of {model.name} were trained to pick {picks.top_k:,}"
+
+
 def _warnings(
     model: ModelShape, server: Server, engine: Engine, traffic: Traffic, turns: Turns | None, efficiency: Efficiency
 ) -> Iterator[str]:
@@ -751,6 +766,7 @@ def _warnings(
     if model.max_positions and longest > model.max_positions:
         text = f"prompt and answer of {longest:,.0f} tokens are above the {model.max_positions:,} positions"
         yield f"{text} that {model.name} was trained for"
+    yield from _sparse_attention(model, server, engine, longest)
     yield from assumptions(model, server)
     if engine.vendors and server.accelerator.vendor not in engine.vendors:
         yield f"{engine.name} runs on accelerators of {', '.join(engine.vendors)}, not on {server.accelerator.name}"

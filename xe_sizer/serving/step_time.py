@@ -41,7 +41,7 @@ from xe_sizer.laws.parts import computed, part
 from xe_sizer.serving.job import reserves, serving_job, untuned
 from xe_sizer.serving.memory import MODULE as ADAPTERS
 from xe_sizer.serving.memory import adapter_operators, is_of_experts, rank_weight_bytes
-from xe_sizer.units import MICRO
+from xe_sizer.units import MICRO, SIXTEEN_BIT
 
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, Operator
@@ -751,12 +751,18 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
     gated = gpu.generation not in kernels.ungated_on
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
+    picks = job.model.indexer
+    rates = kernels.block_rates.get(picks.kind, {}) if picks else {}
+    wide, narrow = rates.get(gpu.generation, (0.0, 0.0))
+    masked = (picks.kind,) if picks and not kernels.picks(picks.kind, gpu.generation) else ()
     fused = tuple(kind for kind, there in kernels.fused_scans.items() if gpu.generation in there)
     prompts = replace(
         _expert_kernels(job, placements),
         reserved_below=below,
         reserved_gated=gated,
+        sparse_masked=masked,
         sparse_heads=padded,
+        block_rate=wide if job.cached_element_bytes >= SIXTEEN_BIT else narrow,
         fused_scans=fused,
     )
     if not job.answers:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
+from xe_sizer.graph.model import SparseKind
 from xe_sizer.software.number_formats import FORMATS, Format
 from xe_sizer.software.release import Release, split_release
 from xe_sizer.units import GIB, MICRO, MILLI
@@ -40,9 +41,11 @@ class EngineKernels(_Part, frozen=True):
     which they run in Triton.
     `expert_spread`: standard deviation of how often experts are picked, over the mean; of models, not of the engine.
     `adapter_us`: a grouped kernel of LoRA adapters takes at least so long.
-    `sparse_on`: generations of accelerators with kernels of attention whose queries pick their keys (DeepSeek's sparse
-    attention); on others a model whose queries pick attends to all keys, or is refused: `sparse_else`.
-    `sparse_heads`: of a rank, to which these kernels pad, by generation.
+    `sparse_on`: generations of accelerators with kernels of attention whose queries pick their keys, by its kind;
+    `sparse_else`: on others the engine masks all keys that were not picked, attends to all, or refuses the model.
+    `sparse_heads`: of a rank, to which those of DeepSeek's sparse attention pad, by generation.
+    `block_rates`: shares of the 16-bit FLOP rate that kernels reach in which queries of prompts pick blocks of keys,
+    from a cache in 16 and in 8 bit, by its kind and by generation; on others as other attention.
     `fused_scans`: kinds of mixer whose chunked scan is one kernel, each with the generations that have it.
     `vector_bytes`: that a multiprocessor reads in a clock at most in products of few rows; 0: as much as there is.
     `packed_flops`: of one in a clock, in products of weights narrower than the activations, which its lanes unpack
@@ -75,13 +78,18 @@ class EngineKernels(_Part, frozen=True):
     tuned_by: str
     tuned_on: tuple[str, ...]
     tuned_formats: tuple[str, ...]
-    sparse_on: tuple[str, ...]
+    sparse_on: dict[SparseKind, tuple[str, ...]]
     sparse_heads: dict[str, Annotated[float, msgspec.Meta(ge=0, le=1024)]]
-    sparse_else: Literal["dense", "refuses"]
+    block_rates: dict[SparseKind, dict[str, tuple[Share, Share]]]
+    sparse_else: dict[SparseKind, Literal["masks", "dense", "refuses"]]
     fused_scans: dict[str, tuple[str, ...]]
     expert_spread: Annotated[float, msgspec.Meta(ge=0, le=4)]
     vector_bytes: Annotated[float, msgspec.Meta(ge=0, le=1024)]
     packed_flops: Annotated[float, msgspec.Meta(ge=0, le=1e5)]
+
+    def picks(self, kind: SparseKind, generation: str) -> bool:
+        """Whether it has kernels of a kind of sparse attention on a generation of accelerators."""
+        return generation in self.sparse_on[kind]
 
 
 class NarrowKernel(_Part, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from xe_sizer.fields import named
 from xe_sizer.graph.inputs import CastKernels, Fp8Recipe
+from xe_sizer.graph.model import SparseKind
 from xe_sizer.graph.operators import (
     CONTEXT_KINDS,
     DIVERGENCES,
@@ -143,6 +144,9 @@ class KernelChoice(_Part, frozen=True):
     `stops_early`: whole layers that run again stop before the last product, whose result no gradient needs.
 
     `attention_mask`: whether PyTorch's attention gets a mask where sequences of a micro-batch are padded, or always.
+
+    `sparse_masked`, `sparse_dense`: kinds of sparse attention that run in PyTorch with a mask over all pairs, or attend
+    to all tokens and leave the indexer out; others have kernels.
     """
 
     norm: Literal["fused", "eager"]
@@ -177,6 +181,8 @@ class KernelChoice(_Part, frozen=True):
     stops_early: bool = False
     pads_vocabulary: bool = True
     attention_mask: Literal["none", "padded", "always"] = "none"
+    sparse_masked: tuple[SparseKind, ...] = ()
+    sparse_dense: tuple[SparseKind, ...] = ()
     casts: CastKernels = "torchao"
 
 

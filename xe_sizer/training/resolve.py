@@ -1036,6 +1036,17 @@ OF_ITERATIONS = frozenset({"rollout", "environment", "critic", "reward", "refere
 """Sections of a scenario that only reinforcement learning has a use for."""
 
 
+def _sparse_attention(job: Job) -> Iterator[str]:
+    """Warnings where queries pick the tokens they attend to, and the stack has no kernels for that."""
+    picks, kernels = job.model.indexer, job.stack.kernels
+    if picks and picks.kind in kernels.sparse_dense:
+        tokens = f"{max(picks.top_k, picks.dense_tokens):,}"
+        yield f"{job.stack.name} attends to all tokens: sequences of more than {tokens} are not attended to as served"
+    elif picks and picks.kind in kernels.sparse_masked:
+        lacks = f"{job.stack.name} has no kernels for the sparse attention of {job.model.name}"
+        yield f"{lacks}: it masks all pairs of tokens, in every layer"
+
+
 def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[str]:
     model = job.model
     if model.max_positions and job.seq_len > model.max_positions:
@@ -1063,5 +1074,6 @@ def _warnings(scenario: Scenario, job: Job, efficiency: Efficiency) -> Iterator[
         verb = "have" if len(served) > 1 or "serve settings" in served else "has"
         yield f"{' and '.join(sorted(served))} {verb} no effect on the job {job.method.name}"
     yield from left_out(scenario, job)
+    yield from _sparse_attention(job)
     yield from assumptions(model, job.server)
     yield from borrowed_laws(job.server.accelerator, efficiency)
