@@ -78,13 +78,13 @@ class SparseIndexer(Immutable, eq=True):
     own: bool = True
 
     @property
-    def works(self) -> IndexerKind:
+    def scoring(self) -> IndexerKind:
         return INDEXERS[self.kind]
 
     @property
     def weights(self) -> bool:
         """Whether the layers at hand have projections that score."""
-        return self.own and self.works.projections
+        return self.own and self.scoring.projections
 
 
 class CompressedAttention(Immutable, eq=True):
@@ -278,10 +278,7 @@ MIXERS = {
 }  # fmt: skip
 ATTENDING = frozenset(MIXERS) - {"M"}
 """Letters of layers with attention."""
-SINGLE_BLOCKS = {
-    "*": LayerKind("attention", None),
-    "G": LayerKind("global attention", None),
-    "M": LayerKind("state-space", None),
+SINGLE_BLOCKS = {letter: LayerKind(mixer, None) for letter, mixer in MIXERS.items()} | {
     "-": LayerKind(None, "dense"),
     "E": LayerKind(None, "experts"),
 }

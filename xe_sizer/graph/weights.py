@@ -416,7 +416,7 @@ def _indexer_weights(model: ModelShape, query_width: int) -> tuple[Weight, ...]:
         return ()
     heads, size = indexer.heads, indexer.head_dim
     key = linear_weight("indexer_k", "qkv", model.hidden, size, False, "replicated")
-    if indexer.works.weighted:
+    if indexer.scoring.weighted:
         return (
             linear_weight("indexer_q", "qkv", query_width, heads * size, False, "replicated"),
             key,
