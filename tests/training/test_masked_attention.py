@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from cases import job, layouts
+from cases import ask, job, layouts
 from msgspec.structs import replace
 
 from xe_sizer.graph.attention import mask_bytes
@@ -198,3 +198,33 @@ def test_attention_of_cudnn_takes_masks_without_another_kernel() -> None:
     assert now.masked_attention.flops_efficiency == 2 * before.masked_attention.flops_efficiency
     a100 = job(stack="hf-trainer", gpu="a100-sxm-80gb", gpus=1).device
     assert a100.masked_attention.flops_efficiency < a100.attention.flops_efficiency
+
+
+# Attention whose queries pick their keys, where a stack has no kernels for it.
+
+
+@pytest.mark.parametrize(
+    ("stack", "masks", "pairs"),
+    [("hf-trainer", 64, 400 * 401 / 2), ("nemo-automodel", 64, 400 * 401 / 2), ("megatron-bridge", 0, 400 * 401 / 2)],
+)
+def test_stacks_mask_what_minimax_does_not_pick_or_leave_its_indexer_out(stack: str, masks: int, pairs: float) -> None:
+    """Each of 64 heads has a mask of 400 x 400 pairs in 16 bit, though a query may pick 2,048 tokens."""
+    inputs = graph_inputs(lora(stack, model="minimax-m3"), layouts(micro_batch=1), np.array([400.0]))
+    found = [op for op in layer_operators(inputs) if isinstance(op, Attention)]
+    sparse = max(found, key=lambda op: float(np.sum(op.statistics_bytes)))
+    log_sum_exp = 64 * 400 * 4
+    assert float(np.sum(sparse.statistics_bytes)) == log_sum_exp + masks * 400 * 400 * 2
+    assert float(np.sum(sparse.pairs)) == pairs
+    assert (sparse.masked is not None) == bool(masks)
+
+
+@pytest.mark.parametrize(
+    ("stack", "told"),
+    [
+        ("hf-trainer", "has no kernels for the sparse attention of minimax-m3: it masks all pairs"),
+        ("megatron-bridge", "megatron-bridge attends to all tokens: sequences of more than 2,048"),
+    ],
+)
+def test_what_a_stack_makes_of_sparse_attention_is_said(stack: str, told: str) -> None:
+    resolved = ask({"model": "minimax-m3", "job": "lora", "stack": stack, "gpus": 64, "train.seq_len": 4096})
+    assert any(told in warning for warning in resolved.warnings)

@@ -192,10 +192,10 @@ def indexer_cache_bytes(model: ModelShape, element_bytes: float, tp: Array) -> A
     indexer = model.indexer
     if indexer is None or not indexer.own:
         return np.zeros_like(tp)
-    if not indexer.works.projections:
-        return cached_bytes(model, element_bytes, tp) * (1.0 + indexer.works.summaries) / indexer.key_tokens
+    if not indexer.scoring.projections:
+        return cached_bytes(model, element_bytes, tp) * (1.0 + indexer.scoring.summaries) / indexer.key_tokens
     tokens = max(model.compressed_attention.tokens, 1) if model.compressed_attention else indexer.key_tokens
-    return indexer.head_dim * INDEXER_KEY_BYTES[indexer.works.weighted] / tokens * np.ones_like(tp)
+    return indexer.head_dim * INDEXER_KEY_BYTES[indexer.scoring.weighted] / tokens * np.ones_like(tp)
 
 
 def cached_bytes(model: ModelShape, element_bytes: float, tp: Array) -> Array:
@@ -593,9 +593,9 @@ def indexing(block: Block, layers: float, tokens: float = 1.0) -> Iterator[Opera
     if _picks_by_mask(inputs):
         yield _picked_mask(replace(block, layers=layers), indexer)
         return
-    weighted, own, ranks = indexer.works.weighted, indexer.works.projections, rank.tp * rank.head_ranks
+    weighted, own, ranks = indexer.scoring.weighted, indexer.scoring.projections, rank.tp * rank.head_ranks
     heads = _scoring_heads(inputs, indexer)
-    rankings = np.ones_like(rank.tp) if indexer.works.summed else kv_heads_per_rank(model, ranks)
+    rankings = np.ones_like(rank.tp) if indexer.scoring.summed else kv_heads_per_rank(model, ranks)
     tokens = max(tokens, float(indexer.key_tokens))
     batch = rank.batch * (rank.keys > indexer.dense_tokens)
     pairs = attended_positions(rank.sequence, rank.keys) / rank.ring_ranks / tokens
@@ -629,7 +629,7 @@ def indexing(block: Block, layers: float, tokens: float = 1.0) -> Iterator[Opera
 def _scoring_heads(inputs: GraphInputs, indexer: SparseIndexer) -> Array:
     """Heads of the indexer on a rank: all of them where their scores make one ranking, else its share of them."""
     rank = inputs.rank
-    shared = 1.0 if indexer.works.summed else rank.tp * rank.head_ranks
+    shared = 1.0 if indexer.scoring.summed else rank.tp * rank.head_ranks
     return np.maximum(indexer.heads / shared * rank.ones, 1.0)
 
 
@@ -648,8 +648,8 @@ def _picks_by_mask(inputs: GraphInputs) -> bool:
 # Counted, of a score in float32: written by the product, read and written as those of later tokens are masked, read for
 # the largest of a block. Of an element of the mask in the compute type: what is picked is spread over tokens and heads,
 # joined with the causal mask and negated in bytes, and fills what was zeros (build_block_mask). Alive together: scores
-# and masked ones; picked, negated, zeros and the mask.
-MASK_SCORE_PASSES, MASKED_SCORES, MASK_BYTES, MASKS = 4.0, 2.0, 12.0, 6.0
+# and masked ones; picked blocks, picked pairs, their negation, zeros and the mask (traced: 7.1 bytes an element).
+MASK_SCORE_PASSES, MASKED_SCORES, MASK_BYTES, MASKS = 4.0, 2.0, 12.0, 7.0
 
 
 def _picked_mask(block: Block, indexer: SparseIndexer) -> Operator:
@@ -666,7 +666,7 @@ def _picked_mask(block: Block, indexer: SparseIndexer) -> Operator:
 def _mask_heads(inputs: GraphInputs) -> Array:
     """Masks of a sequence: one, or one for each query head of the rank where groups of heads pick on their own [-]."""
     indexer = _running_indexer(inputs)
-    own = _picks_by_mask(inputs) and indexer is not None and not indexer.works.summed
+    own = _picks_by_mask(inputs) and indexer is not None and not indexer.scoring.summed
     return heads_of_a_rank(inputs)[0] * inputs.rank.ones if own else inputs.rank.ones
 
 
@@ -790,7 +790,7 @@ def attention_operator(block: Block, name: str, layers: float, window: Array | f
     # On a cache the up-projections move into queries and output: attention over the latent, always where queries pick.
     picking = bool(model.indexer and inputs.kernels.cache in PAGED and not _picks_by_mask(inputs))
     absorbed = model.latent_attention if kernel == "decode" or picking else None
-    ranked = bool(model.indexer and model.indexer.works.summed)  # one by one; else in blocks
+    ranked = bool(model.indexer and model.indexer.scoring.summed)  # one by one; else in blocks
     padded = inputs.kernels.sparse_heads if picking and ranked else 0.0
     block_rate = None
     if picking and model.indexer and not ranked and inputs.kernels.block_rate:

@@ -82,13 +82,13 @@ class SparseIndexer(Immutable, eq=True):
     own: bool = True
 
     @property
-    def works(self) -> IndexerKind:
+    def scoring(self) -> IndexerKind:
         return INDEXERS[self.kind]
 
     @property
     def weights(self) -> bool:
         """Whether the layers at hand have projections that score."""
-        return self.own and self.works.projections
+        return self.own and self.scoring.projections
 
 
 class CompressedAttention(Immutable, eq=True):
@@ -332,10 +332,7 @@ ENTRIES = {
     "i": Entries(sparse=False, lent=True, picks="own"),
 }
 """By letter of the layer: DeepSeek-V4 has C and H, V4.1 the others but H."""
-SINGLE_BLOCKS = {
-    "*": LayerKind("attention", None),
-    "G": LayerKind("global attention", None),
-    "M": LayerKind("state-space", None),
+SINGLE_BLOCKS = {letter: LayerKind(mixer, None) for letter, mixer in MIXERS.items()} | {
     "-": LayerKind(None, "dense"),
     "E": LayerKind(None, "experts"),
 }

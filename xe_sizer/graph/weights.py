@@ -445,7 +445,7 @@ def _indexer_weights(model: ModelShape, query_width: int) -> tuple[Weight, ...]:
     heads, size = indexer.heads, indexer.head_dim
     query = linear_weight("indexer_q", "qkv", query_width, heads * size, False, "replicated")
     key = linear_weight("indexer_k", "qkv", model.hidden, size, False, "replicated")
-    if indexer.works.weighted:
+    if indexer.scoring.weighted:
         return (
             query,
             key,
@@ -453,7 +453,7 @@ def _indexer_weights(model: ModelShape, query_width: int) -> tuple[Weight, ...]:
             linear_weight("indexer_head_weights", "qkv", model.hidden, heads, False, "replicated"),
         )
     return (
-        query if indexer.works.summed else replace(query, split="column", shards=heads),
+        query if indexer.scoring.summed else replace(query, split="column", shards=heads),
         key,
         Weight("indexer_q_norm", "norm", "vector", 1, size),
         Weight("indexer_k_norm", "norm", "vector", 1, size),

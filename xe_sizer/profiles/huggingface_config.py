@@ -459,7 +459,7 @@ def _minicpm(config: Config, values: Values) -> Values:
             kind="infllm-v2",
             block_tokens=block,
             key_tokens=sparse.count("kernel_stride", default=16),
-            dense_tokens=sparse.count("dense_len", default=8192, least=-1) if sparse.data.get("dense_len") != -1 else 0,
+            dense_tokens=max(sparse.count("dense_len", default=8192, least=-1), 0),  # -1: never dense
         )
     }
 

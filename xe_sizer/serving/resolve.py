@@ -749,7 +749,7 @@ def _cap(provenance: Provenance, kind: str, mean: float) -> float:
 def _sparse_attention(model: ModelShape, server: Server, engine: Engine, longest: float) -> Iterator[str]:
     """What becomes of queries that pick their keys where the engine has no kernels for them."""
     picks, kernels = model.indexer, engine.kernels
-    if picks is None or longest <= max(picks.top_k, picks.dense_tokens):
+    if picks is None or model.compressed_attention or longest <= max(picks.top_k, picks.dense_tokens):
         return
     if kernels.picks(picks.kind, server.accelerator.generation):
         return
