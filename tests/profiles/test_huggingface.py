@@ -183,7 +183,7 @@ def problems(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"model_type": "mamba2"}, "'mamba2' is not supported yet: its config is not read yet"),
+        ({"model_type": "zamba"}, "'zamba' is not supported yet: its config is not read yet"),
         ({"model_type": "odd", "rms_norm_eps": None}, "it lacks 'rms_norm_eps'"),
         ({"model_type": "odd", "num_experts": 8}, "it has experts"),
         ({"model_type": "whisper"}, "neither a decoder nor"),

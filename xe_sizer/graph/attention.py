@@ -15,6 +15,7 @@ from xe_sizer.graph.blocks import (
     linear,
     memory_bound,
     norm,
+    own_product,
     residual,
 )
 from xe_sizer.graph.inputs import MASK, Block
@@ -334,6 +335,9 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
     if model.compressed_attention:
         yield from _compressed_projections(block, model.compressed_attention, tokens)
         return
+    if model.shared_blocks:
+        for name in ("q", "k", "v"):
+            yield from own_product(block, f"turn_{name}", model.shared_blocks.attention_rank)
     if inputs.fused_qkv:
         yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
         return

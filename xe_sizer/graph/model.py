@@ -114,10 +114,12 @@ class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
     kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060), gated-delta-net (arXiv:2412.06464),
-    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel, or short-convolution between two
-    gates (arXiv:2511.23404), which has no state beside its last tokens
+    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel, lightning-attention
+    (arXiv:2501.08313), whose state decays at a fixed rate, or short-convolution between two gates (arXiv:2511.23404),
+    which has no state beside its last tokens
     inner : channels that are mixed; mamba-2 and delta nets: `heads` of `head_dim`, each with a state of `state` rows
     groups : heads share input and output projections of the state by group (mamba-2)
+    gate_norm : a norm behind the gate, of all channels (mamba-2)
     dt_rank : rank of the step size (mamba-1); inner_norms : norms on step size, input and output (Jamba)
     key_heads, key_head_dim : of queries and keys (delta nets)
     input_parts : products that queries, keys, values and gate take together, and decay and step size (delta nets)
@@ -131,6 +133,7 @@ class StateSpace(Immutable, eq=True):
     heads: int = 0
     head_dim: int = 0
     groups: int = 1
+    gate_norm: bool = True
     dt_rank: int = 0
     inner_norms: bool = False
     key_heads: int = 0
@@ -146,12 +149,29 @@ class StateSpace(Immutable, eq=True):
 
     @property
     def mixed_channels(self) -> int:
-        """Channels that pass through the short convolution."""
+        """Channels that pass through the short convolution, or the activation that stands in its place."""
         if self.kind == "mamba-1":
             return self.inner
         if self.kind == "mamba-2":
             return self.inner + 2 * self.groups * self.state
+        if self.kind == "lightning-attention":
+            return 3 * self.inner
         return self.inner + 2 * self.key_heads * self.key_head_dim
+
+
+class SharedBlocks(Immutable, eq=True):
+    """Layers with attention, and their MLPs, that take turns at fewer sets of weights than there are layers.
+
+    sets : of weights, of each kind of layer: one in ALBERT (arXiv:1909.11942), up to two in Zamba2 (arXiv:2411.15242)
+    mlp_rank, attention_rank : widths through which every layer adds weights of its own to gate and up, and to queries,
+    keys and values, as an adapter does; 0: none
+    projection : every MLP has a product of its own behind it
+    """
+
+    sets: int
+    mlp_rank: int = 0
+    attention_rank: int = 0
+    projection: bool = False
 
 
 class Projector(Immutable, eq=True):
@@ -230,17 +250,26 @@ class LayerKind(Immutable, eq=True):
     def attends(self) -> bool:
         return self.mixer is not None and self.mixer != "state-space"
 
+    @property
+    def recurs(self) -> bool:
+        """Whether it has a state-space mixer, alone or beside its attention."""
+        return self.mixer in ("state-space", MIXERS["P"])
+
 
 MIXERS = {
     "*": "attention", "G": "global attention", "S": "attention to what another layer picked",
     "C": "sparse compressed attention", "H": "dense compressed attention", "M": "state-space",
+    "P": "attention beside state-space",
 }  # fmt: skip
 ATTENDING = frozenset(MIXERS) - {"M"}
 """Letters of layers with attention."""
+RECURRING = frozenset("MP")
+"""Letters of layers with a state-space mixer."""
 SINGLE_BLOCKS = {
     "*": LayerKind("attention", None),
     "G": LayerKind("global attention", None),
     "M": LayerKind("state-space", None),
+    "P": LayerKind(MIXERS["P"], None),
     "-": LayerKind(None, "dense"),
     "E": LayerKind(None, "experts"),
 }
@@ -263,8 +292,8 @@ class ModelShape(Immutable, eq=True):
     broadcast to the query heads, which sdpa's fused kernels refuse. Activation `gelu-new` is the tanh form that it
     writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, S attention to the tokens
-    that the indexer of a layer before picked, C and H compressed attention (sparse, dense), M state-space, - dense MLP,
-    E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
+    that the indexer of a layer before picked, C and H compressed attention (sparse, dense), M state-space, P attention
+    and state-space on the same input, - dense MLP, E experts. With one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention
     in every layer. With `global_attention` the layers of letter * are the windowed ones.
     `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
     `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
@@ -285,8 +314,9 @@ class ModelShape(Immutable, eq=True):
     `vision`: the encoder of images, no part of the language model's parameters.
     `mtp_layers`: modules that predict further tokens, no part of `layers` (`graph.drafter` builds one);
     `trained_mtp_layers`: of these, or as many more, that are trained behind the layers.
+    `shared_blocks`: layers that have their weights in common, each with FLOPs and a cache of its own.
     `joined_width`: of the states that a drafter joins to its own width before its layers, 0: none; `doubled_input`:
-    its queries, keys and values are projected from the token's embedding beside the state (EAGLE-3).
+    its queries, keys and values are projected from the token's embedding beside the state (EAGLE-3, Zamba2).
     `released`: month of its release, as a date begins; None where that is not known.
     `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words; `guesses` are
@@ -343,6 +373,7 @@ class ModelShape(Immutable, eq=True):
     experts: Experts | None = None
     layer_pattern: str | None = None
     state_space: StateSpace | None = None
+    shared_blocks: SharedBlocks | None = None
     output_gate: bool = False
     checkpoint_format: str | None = None
     fp8_checkpoint: str | None = None
@@ -373,6 +404,11 @@ class ModelShape(Immutable, eq=True):
     def gated(self) -> bool:
         """Whether the MLP has a gate matrix beside the up matrix (SwiGLU and its kin)."""
         return self.activation in GATED_ACTIVATIONS
+
+    @property
+    def most_stages(self) -> int:
+        """Pipeline stages that its layers can be cut into at most [-]: not those that have weights in common."""
+        return 1 if self.shared_blocks else self.layers
 
     @property
     def logits(self) -> int:

@@ -284,8 +284,8 @@ def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
         yield from mixed_streams(block, "mixer streams")
     if kind.attends:
         yield from attention_half(block, not (kind.bare or block.inputs.model.post_norm))
-    elif kind.mixer and block.inputs.model.state_space:
-        yield from state_space_half(block, block.inputs.model.state_space)
+    if kind.recurs and block.inputs.model.state_space:
+        yield from state_space_half(block, block.inputs.model.state_space, own_norm=not kind.attends)
 
 
 def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
@@ -337,7 +337,7 @@ def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         block = Block(inputs.seen_by(kind), {}, float(layers))
         if kind.attends:
             operators += attention_core(block)
-        elif kind.mixer and inputs.model.state_space:
+        if kind.recurs and inputs.model.state_space:
             operators.append(scan(block, inputs.model.state_space))
     return tuple(operators)
 

@@ -13,7 +13,15 @@ from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES
 from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import CompressedAttention, Experts, LatentAttention, LayerKind, ModelShape, StateSpace
+    from xe_sizer.graph.model import (
+        CompressedAttention,
+        Experts,
+        LatentAttention,
+        LayerKind,
+        ModelShape,
+        SharedBlocks,
+        StateSpace,
+    )
     from xe_sizer.graph.operators import Array
 
 # Weight tensors, and groups of them.
@@ -43,6 +51,7 @@ class Weight(Immutable):
     copies   experts [-]
     split    how tensor parallelism shards it: column | row | vocabulary | expert | replicated
     shards   most shards it can be split into [-]; further ranks hold copies (heads of keys and values); None: any
+    sharing  layers of a kind over their sets of weights [-]: of what they have in common each layer counts a part
     """
 
     name: str
@@ -54,21 +63,22 @@ class Weight(Immutable):
     copies: int = 1
     split: str = "replicated"
     shards: int | None = None
+    sharing: float = 1.0
 
     @property
-    def parameters(self) -> int:
-        """Elements of all copies [-]."""
-        return self.copies * (self.inputs * self.outputs + self.bias)
+    def parameters(self) -> float:
+        """Elements of all copies, a layer's part of them [-]."""
+        return self.matrix_elements + self.bias_elements
 
     @property
     def matrix_elements(self) -> float:
-        """Elements of all copies without their biases [-]."""
-        return float(self.copies * self.inputs * self.outputs)
+        """Elements of all copies without their biases, a layer's part of them [-]."""
+        return self.copies * self.inputs * self.outputs / self.sharing
 
     @property
     def bias_elements(self) -> float:
-        """Elements of the biases of all copies [-]."""
-        return float(self.copies * self.bias)
+        """Elements of the biases of all copies, a layer's part of them [-]."""
+        return self.copies * self.bias / self.sharing
 
     def output_shards(self, tp: Array) -> Array:
         """Ranks that share the outputs of a column-parallel weight; further ranks hold copies [-]."""
@@ -153,7 +163,8 @@ class ParameterCount(Immutable):
 def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     """Build the weights of one layer of a kind.
 
-    With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
+    With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them. What layers
+    have in common counts in parts (`Weight.sharing`).
     """
     mixer: tuple[Weight, ...] = ()
     mlp: tuple[Weight, ...] = ()
@@ -167,11 +178,13 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
             if seen.compressed_attention
             else _attention_weights(seen)
         )
-    elif kind.mixer and model.state_space:
-        mixer = STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
+    if kind.recurs and model.state_space:
+        mixer += STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
     if kind.mlp:
         mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
-    norms = [norm_weight(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer]]
+    doubled = model.doubled_input and kind.attends and model.norms_per_layer == 1
+    read = model.hidden * (2 if doubled else 1)  # a drafter has its second norm among those of what it joins
+    norms = [norm_weight(model, name, read) for name in LAYER_NORMS[model.norms_per_layer]]
     cross: tuple[Weight, ...] = ()  # the attention to the encoder's output has the projections of that to its own
     if kind.cross:
         norms.append(norm_weight(model, "cross_norm", model.hidden))
@@ -179,7 +192,29 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
         cross = tuple(replace(weight, name=f"cross_{weight.name}") for weight in own)
     if kind.bare:
         norms = norms[1:]
-    return (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp)
+    weights = (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp)
+    if model.shared_blocks is None or kind.recurs:
+        return weights
+    layers = dict(model.layer_kinds)[kind]
+    sharing = layers / min(model.shared_blocks.sets, layers)
+    common = (replace(weight, sharing=sharing) for weight in weights)
+    return (*common, *_weights_of_turns(model, kind, model.shared_blocks))
+
+
+def _weights_of_turns(model: ModelShape, kind: LayerKind, shared: SharedBlocks) -> Iterator[Weight]:
+    """What layers with shared weights have of their own (Zamba2Attention, Zamba2MLP and Zamba2HybridLayer)."""
+    width = model.hidden * (2 if model.doubled_input else 1)
+    if kind.attends and shared.attention_rank:
+        for name, outputs in (("q", model.heads), ("k", model.kv_heads), ("v", model.kv_heads)):
+            yield linear_weight(f"turn_{name}_down", "qkv", width, shared.attention_rank, False, "replicated")
+            yield linear_weight(
+                f"turn_{name}_up", "qkv", shared.attention_rank, outputs * model.head_dim, False, "column"
+            )
+    if kind.mlp and shared.mlp_rank:
+        yield linear_weight("turn_down", "mlp", model.hidden, shared.mlp_rank, False, "replicated")
+        yield linear_weight("turn_up", "mlp", shared.mlp_rank, model.ffn * (2 if model.gated else 1), False, "column")
+    if kind.mlp and shared.projection:
+        yield linear_weight("turn_out", "mlp", model.hidden, model.hidden, False, "replicated")
 
 
 @lru_cache(maxsize=1024)
@@ -293,12 +328,12 @@ def count_parameters(model: ModelShape) -> ParameterCount:
     if model.kv_layers is not None:
         shared = (weight for weight in layers[0][2] if weight.name in ("k", "v"))
         total -= (model.layers - model.kv_layers) * _sum(shared)
-    idle = 0
+    idle = 0.0
     if model.experts:
         experts = sum(count * _sum(w for w in weights if w.split == "expert") for _, count, weights in layers)
-        idle = experts // model.experts.count * (model.experts.count - model.experts.per_token)
-    dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0) for mlp in ("dense", "experts"))
-    return ParameterCount(total, total - idle, dense, moe, embedding, head)
+        idle = experts / model.experts.count * (model.experts.count - model.experts.per_token)
+    dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0.0) for mlp in ("dense", "experts"))
+    return ParameterCount(*(round(size) for size in (total, total - idle, dense, moe, embedding, head)))
 
 
 def count_tensors(model: ModelShape) -> int:
@@ -324,7 +359,7 @@ def _tensors(weights: Iterable[Weight]) -> int:
     return sum(weight.copies * (1 + (weight.bias > 0)) for weight in weights)
 
 
-def _sum(weights: Iterable[Weight]) -> int:
+def _sum(weights: Iterable[Weight]) -> float:
     return sum(weight.parameters for weight in weights)
 
 
@@ -560,6 +595,15 @@ def _mamba_2_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]
         _vector("dt_bias", space.heads),
         _vector("decay", space.heads),
         _vector("skip", space.heads),
+        *((_vector("gate_norm", space.inner),) if space.gate_norm else ()),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
+def _lightning_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """MiniMax in transformers: queries, keys, values and a gate; each head decays at a rate that is no parameter."""
+    return (
+        _mixer("in", model.hidden, space.mixed_channels + space.inner, "column"),
         _vector("gate_norm", space.inner),
         _mixer("out", space.inner, model.hidden, "row"),
     )
@@ -616,5 +660,6 @@ STATE_SPACE_WEIGHTS = {
     "mamba-2": _mamba_2_weights,
     "gated-delta-net": _delta_net_weights,
     "kimi-delta-attention": _kimi_delta_weights,
+    "lightning-attention": _lightning_weights,
     "short-convolution": _short_convolution_weights,
 }

@@ -34,6 +34,7 @@ LAWS = {
     "mamba-2": ScanLaw(135e12, 0.0, 1.45),
     "gated-delta-net": ScanLaw(135e12, 1.7e-6),
     "kimi-delta-attention": ScanLaw(135e12, 1.7e-6),
+    "lightning-attention": ScanLaw(135e12, 0.0),
 }
 # One kernel: FlashInfer's of gated delta nets takes 0.42 ns of a token and head on H100 and 0.32 on B200, 2.4 to 3 us
 # from chunk to chunk; FlashKDA 1.0 to 1.15 ns on Hopper, 0.8 on B200 (aiconfigurator: vLLM 0.24, and July 2026).

@@ -60,7 +60,7 @@ class Family(Immutable, eq=True):
     """One model_type.
 
     `window`: the layers that look back a window, when the config has no `layer_types`. `recurrent`: some layers have a
-    state-space mixer in place of attention.
+    state-space mixer in place of attention. `attends`: some layers have attention, which has heads.
     """
 
     norm: str = "rmsnorm"
@@ -82,6 +82,7 @@ class Family(Immutable, eq=True):
     held_scores: tuple[str, ...] = ()
     window: str | None = None
     recurrent: bool = False
+    attends: bool = True
     moe: Moe | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -148,6 +149,7 @@ _LLAMA_4 = replace(
     moe=replace(_LOCAL, shared="intermediate_size", every="interleave_moe_layer_step"),
 )  # fmt: skip
 _APERTUS = replace(_BIASED, activation="relu2", qk_norm="perhead")
+_MAMBA = Family(norms=1, position="none", tied=True, recurrent=True, attends=False)
 _LFM = replace(_BIASED, tied=True, qk_norm="perhead", recurrent=True)
 _INKLING_MOE = Moe(
     count="n_routed_experts", or_ffn=("intermediate_size",), shared_count="n_shared_experts",
@@ -309,6 +311,13 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "bamba": replace(_LLAMA, recurrent=True),
     "jamba": Family(position="none", recurrent=True, moe=Moe(ffn="intermediate_size", every="expert_layer_period")),
+    "mamba": _MAMBA,
+    "mamba2": replace(_MAMBA, tied=False),
+    "mamba_ssm": _MAMBA,
+    "falcon_mamba": _MAMBA,
+    "falcon_h1": replace(_LLAMA, recurrent=True),
+    "zamba2": Family(norms=1, activation="geglu", tied=True, recurrent=True),
+    "minimax": Family(recurrent=True, moe=replace(_LOCAL, shared="shared_intermediate_size")),
     "lfm2": _LFM,
     "lfm2_moe": replace(_LFM, moe=Moe(first_dense="num_dense_layers")),
     "lfm3": _LFM,
@@ -372,6 +381,8 @@ TEXT_PARTS = {
     "step3p7": "step3p5",
     "glm5_next": "glm5_next_text",
     "deepseek_ref": "deepseek_v4",
+    "minimax_text_01": "minimax",
+    "minimax_m1": "minimax",
     "llava": "llama",
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
@@ -380,7 +391,7 @@ _RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "zamba", "zamba2", "minimax", "minimax_text_01", "plamo2"),
+        ("zamba", "plamo2"),
         _STATE_SPACE,
     ),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
@@ -583,6 +594,7 @@ POSITIONS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "max_sequence_length",
     "seq_length", "n_ctx",
 )  # fmt: skip
+WITHOUT_POSITIONS = 2**20  # chosen: of a model that states no longest sequence, since nothing in it depends on one
 ROTARY = ("partial_rotary_factor", "rotary_pct", "rope_pct")
 LLAMA_KEYS = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size",
@@ -641,11 +653,11 @@ def _name(path: Path, config: Config) -> str:
 
 def _text_model(config: Config) -> tuple[Config, str]:
     """The configuration of the language model: the whole file, or the text part of a multimodal one."""
-    kind = config.word("model_type") or ""
+    kind = config.word("model_type") or ("mamba_ssm" if config.has("ssm_cfg") else "")
     if not isinstance(config.data.get("text_config"), dict):
         return config, TEXT_PARTS.get(kind, kind)
     text = config.section("text_config")
-    if not text.has("tie_word_embeddings") and config.has("tie_word_embeddings"):
+    if config.has("tie_word_embeddings"):  # the class with the head reads the whole file's
         text.data = {**text.data, "tie_word_embeddings": config.data["tie_word_embeddings"]}
     part = text.word("model_type") or kind
     return text, TEXT_PARTS.get(part, part)
@@ -688,8 +700,8 @@ def _common(config: Config, family: Family) -> Values:
         if key not in config.data:
             config.data = {**config.data, key: value}
             config.assume(f"'{key}' is absent; {value} is what its class assumes")
-    heads, hidden = config.count(*HEADS), config.count(*HIDDEN)
-    positions = config.count(*POSITIONS)
+    heads, hidden = config.count(*HEADS) if family.attends else 1, config.count(*HIDDEN)
+    positions = config.count(*POSITIONS, default=None if family.attends else WITHOUT_POSITIONS)
     return {
         "layers": config.count(*LAYERS, default=len(config.items("layers_block_type") or ()) or None, most=MAX_LAYERS),
         "hidden": hidden,
@@ -722,7 +734,9 @@ def _common(config: Config, family: Family) -> Values:
 
 
 def _usual_ffn(config: Config, family: Family, hidden: int) -> int | None:
-    """Width of the dense MLP where none is stated: what classes assume, or nothing where every layer has experts."""
+    """Width of the dense MLP where none is stated: what classes assume, or nothing where no layer has one."""
+    if not family.attends:
+        return 0
     if family.moe and config.has(family.moe.count, "num_experts", "num_local_experts"):
         return 0
     return 4 * hidden if family.activation in ("gelu", "relu") else None
@@ -788,7 +802,7 @@ def _window(config: Config, family: Family, values: Values) -> Values:
     unknown = sorted({str(kind) for kind in types or ()} - ATTENTION - (RECURRENT if family.recurrent else set()))
     if unknown:
         config.fail(f"layers of type '{unknown[0]}' are not supported yet", "layer_types")
-    tokens = config.optional_count("sliding_window", "attention_chunk_size")
+    tokens = config.count("sliding_window", "attention_chunk_size", default=0, least=0)
     upper = family.window == "upper"
     if not family.window or not tokens or not config.flag("use_sliding_window", not upper):
         return {}

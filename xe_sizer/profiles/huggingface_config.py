@@ -324,17 +324,29 @@ def _deepseek_v4(config: Config, values: Values) -> Values:
     }
 
 
+def of_layer(config: Config, layer: int) -> Config:
+    """What `per_layer_config` says of one layer, under its number with leading zeros or without; empty where nothing.
+
+    Source: HeterogeneousConfigMixin of transformers 5.24.
+    """
+    by_layer = config.section("per_layer_config")
+    return next((by_layer.section(key) for key in (str(layer), f"{layer:02}", f"{layer:03}") if by_layer.has(key)),
+                by_layer.section(""))  # fmt: skip
+
+
 def _gemma4(config: Config, values: Values) -> Values:
     """Global layers have heads of their own; a model with experts has its dense MLP beside them, as a shared expert."""
     if config.count("hidden_size_per_layer_input", default=0, least=0):
         config.fail("layers that embed every token again are not supported yet", "hidden_size_per_layer_input")
     wide = config.section("rope_parameters").section("full_attention")
     types = config.items("layer_types") or []
+    pattern = "".join("*" if kind == "sliding_attention" else "G" for kind in types)
+    own = of_layer(config, pattern.find("G"))
     return {
-        "layer_pattern": "".join("*" if kind == "sliding_attention" else "G" for kind in types) or None,
+        "layer_pattern": pattern or None,
         "global_attention": GlobalAttention(
-            kv_heads=config.count("num_global_key_value_heads", default=values["kv_heads"]),
-            head_dim=config.count("global_head_dim", default=values["head_dim"]),
+            kv_heads=own.count("num_key_value_heads", default=config.count("num_global_key_value_heads", default=values["kv_heads"])),
+            head_dim=own.count("head_dim", default=config.count("global_head_dim", default=512)),
             rotary_fraction=wide.fraction("partial_rotary_factor", default=1.0),
             values_are_keys=config.flag("attention_k_eq_v", False),
         ),
@@ -398,9 +410,8 @@ def _dots3(config: Config, values: Values) -> Values:
     experts = replace(values["experts"], shared_ffn=shared * config.count("n_shared_experts", default=1, least=0))
     if not windowed:
         return {"experts": experts}
-    by_layer = config.section("per_layer_config")
-    own = next((by_layer.section(key) for key in (str(windowed[0]), f"{windowed[0]:02}") if by_layer.has(key)), config)
-    prefix = "swa_" if own is config else ""
+    stated = of_layer(config, windowed[0])
+    own, prefix = (stated, "") if stated.data else (config, "swa_")
 
     def width(name: str, otherwise: int) -> int:
         return own.count(f"{prefix}{name}", default=otherwise)

@@ -17,6 +17,7 @@ from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.drafter import mtp_parameters
 from xe_sizer.graph.model import (
     ATTENDING,
+    RECURRING,
     CompressedAttention,
     Experts,
     Generator,
@@ -24,6 +25,7 @@ from xe_sizer.graph.model import (
     LatentAttention,
     ModelShape,
     Projector,
+    SharedBlocks,
     SparseIndexer,
     StateSpace,
     VisionTower,
@@ -117,7 +119,9 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Annotated[
-        Literal["mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention", "short-convolution"],
+        Literal[
+            "mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention", "lightning-attention", "short-convolution"
+        ],
         Meta(description="the recurrence"),
     ]
     inner: Annotated[int, Meta(gt=0, le=10**9, description="channels that are mixed")]
@@ -126,6 +130,7 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heads: Annotated[CountOrZero, Meta(description="heads of the state")] = 0
     head_dim: Annotated[CountOrZero, Meta(description="channels of a head")] = 0
     groups: Annotated[int, Meta(gt=0, le=10**6, description="heads of a group share projections (mamba-2)")] = 1
+    gate_norm: Annotated[bool, Meta(description="a norm behind the gate, of all channels (mamba-2)")] = True
     dt_rank: Annotated[int, Meta(ge=0, le=10**9, description="rank of the step size (mamba-1)")] = 0
     inner_norms: Annotated[bool, Meta(description="norms on step size, input and output (Jamba)")] = False
     key_heads: Annotated[int, Meta(ge=0, le=10**6, description="heads of queries and keys (delta nets)")] = 0
@@ -135,6 +140,17 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 1
     decay_rank: Annotated[CountOrZero, Meta(description="width that the decay passes (Kimi delta attention)")] = 0
     gate_rank: Annotated[CountOrZero, Meta(description="width that the gate passes (Kimi delta attention)")] = 0
+
+
+class SharedBlocksSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Layers with attention, and MLPs, that take turns at fewer sets of weights (ALBERT, Zamba2)."""
+
+    sets: Annotated[Count, Meta(description="sets of weights that layers of a kind take turns at")]
+    mlp_rank: Annotated[CountOrZero, Meta(description="width that each layer's own part of gate and up passes")] = 0
+    attention_rank: Annotated[
+        CountOrZero, Meta(description="width that each layer's own part of queries, keys and values passes")
+    ] = 0
+    projection: Annotated[bool, Meta(description="each MLP has a product of its own behind it")] = False
 
 
 class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,9 +242,9 @@ class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 LETTERS = (
     "a letter a layer: * attention, G global attention, S attention to what another layer picked, C sparse and H dense "
-    "compressed attention, M state-space, - dense MLP, E experts"
+    "compressed attention, M state-space, P attention beside state-space, - dense MLP, E experts"
 )
-Pattern = Annotated[str, Meta(pattern=r"^[*GSCHME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+Pattern = Annotated[str, Meta(pattern=r"^[*GSCHMPE-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -334,6 +350,12 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     multi_token_prediction: Annotated[Prediction | None, Meta(description="layers that predict further tokens")] = None
     layer_pattern: Annotated[Pattern | None, Meta(description=LETTERS)] = None
     state_space: Annotated[StateSpaceSection | None, Meta(description="layers without attention")] = None
+    shared_blocks: Annotated[
+        SharedBlocksSection | None, Meta(description="layers that have their weights in common")
+    ] = None
+    doubled_input: Annotated[
+        bool, Meta(description="attention reads the token's embedding beside the state (Zamba2, EAGLE-3)")
+    ] = False
     output_gate: Annotated[bool, Meta(description="attention's output is gated by half of the query projection")] = (
         False
     )
@@ -537,6 +559,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "compressed_attention": _section(profile.compressed_attention, CompressedAttention),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
+        "shared_blocks": _section(profile.shared_blocks, SharedBlocks),
         "generator": _section(profile.generator, Generator),
         "mtp_layers": profile.multi_token_prediction.layers if profile.multi_token_prediction else 0,
         "vision": tower_of(profile.vision) if profile.vision else None,
@@ -645,8 +668,9 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
         yield ("layer_pattern",), f"'layer_pattern' has {len(pattern)} letters for {profile.layers} layers"
     if letters & {"-", "E"} and not single:
         yield ("layer_pattern",), "layers of a single block (- and E) need 'norms_per_layer: 1'"
-    if "M" in letters and not profile.state_space:
-        yield ("layer_pattern",), "layers with letter M need a 'state_space' section"
+    for letter in sorted(letters & RECURRING):
+        if not profile.state_space:
+            yield ("layer_pattern",), f"layers with letter {letter} need a 'state_space' section"
     if ("G" in letters) != (profile.global_attention is not None):
         yield ("layer_pattern",), "layers with letter G and a 'global_attention' section need each other"
     if "G" in letters and not profile.sliding_window:

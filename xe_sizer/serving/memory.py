@@ -482,7 +482,7 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     space = model.state_space
     if space is None:
         return np.zeros(len(placements))
-    layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
+    layers = sum(count for kind, count in model.layer_kinds if kind.recurs)
     return np.asarray(layers_per_stage(layers, placements.pp) * layer_state_bytes(space) / as_array(placements.tp))
 
 
