@@ -12,7 +12,15 @@ from msgspec import field
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.model import Experts, Generator, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.model import (
+    GATED_ACTIVATIONS,
+    Experts,
+    Generator,
+    LatentAttention,
+    ModelShape,
+    SharedBlocks,
+    SparseIndexer,
+)
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.huggingface_config import MAX_LAYERS, QUIRKS, WINDOWED, Config, load_json
 from xe_sizer.profiles.huggingface_hybrids import HYBRID_QUIRKS, RECURRENT
@@ -257,6 +265,13 @@ FAMILIES: Mapping[str, Family] = {
     "apertus": _APERTUS,
     "apertus1p5_text": _APERTUS,
     "arcee": replace(_LLAMA, activation="relu2"),
+    "cosmos3_edge_text": replace(_LLAMA, activation="relu2"),
+    **dict.fromkeys(("bitnet", "cwm", "exaone", "granite_docling_text", "helium"), LLAMA_LIKE),
+    **dict.fromkeys(("internlm3", "minicpm", "minicpm3"), LLAMA_LIKE),
+    "hyperclovax": replace(_LLAMA, norms=4),
+    "phi4_multimodal": Family(window="all"),
+    "phi4mm": Family(window="all"),
+    "vaultgemma": replace(_GEMMA_2, norms=2),
     "bailing_moe": _BAILING,
     "bailing_moe_v2": _BAILING,
     "ernie4_5": _ERNIE,
@@ -383,23 +398,44 @@ TEXT_PARTS = {
     "deepseek_ref": "deepseek_v4",
     "minimax_text_01": "minimax",
     "minimax_m1": "minimax",
+    "glm4v": "glm4",
+    "glm4v_text": "glm4",
+    "glm46v": "glm4",
+    "glm_ocr_text": "glm4",
+    "glm4v_moe": "glm4_moe",
+    "glm4v_moe_text": "glm4_moe",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_omni_moe_text": "qwen3_moe",
+    "hy_v4_vl_text": "hy_v4",
+    "deepseek_ocr2_text": "deepseek",
+    "new": "gte",
     "llava": "llama",
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
-_STATE_SPACE = "its config is not read yet, but 'xe-sizer profiles list model' has profiles with state-space layers"
-_RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
+_STATE_SPACE = "its layers with a state are not like those that are known"
+_RECURRENT = "its recurrence has no equation of memory and time here yet"
+_SEVERAL_TIMES = "a token passes its layers several times"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
-        ("zamba", "plamo2"),
-        _STATE_SPACE,
+        ("plamo2",), "its layers mix state-space heads of a kind of their own",
     ),
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
     **dict.fromkeys(
         ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
     ),
-    **dict.fromkeys(("hrm_text", "inkling2_loop_text"), "a token passes its layers several times"),
-    "albert": "its layers share one set of weights",
+    **dict.fromkeys(("hrm_text", "inkling2_loop", "inkling2_loop_text", "dory"), _SEVERAL_TIMES),
+    **dict.fromkeys(
+        ("gemma4_assistant", "gemma4_unified_assistant"), "it drafts for another model, whose cache it reads"
+    ),
+    **dict.fromkeys(("idefics", "mllama", "mllama_text_model"), "some of its layers attend to images alone"),
+    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "its residual streams and embeddings of runs of tokens are new"),
+    **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
+    **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
+    "zamba": "its state-space heads are those of no later model; Zamba2 is known",
+    "zaya": "its attention is compressed by convolutions, and its router is an MLP",
+    "jetmoe": "its attention heads are experts too",
+    "doge": "its attention picks keys by a learned mask",
     "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
     "nemotron-nas": "its layers differ from one another in heads and MLP width",
@@ -407,10 +443,17 @@ REFUSED: Mapping[str, str] = {
     "gemma3n_text": "its layers share keys and values and embed every token again",
 }  # fmt: skip
 """Model types that are known not to fit the shape, with the reason."""
+HINTS: Mapping[str, str] = {
+    **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "size the model that it drafts for"),
+    **dict.fromkeys(("mllama", "mllama_text_model"), "for text alone take llama-3.1-8b, whose other layers it has"),
+    **dict.fromkeys(("whisper", "clip", "vit"), "xe-sizer sizes language models, and encoders of text"),
+}
+"""What to do instead, where it is not to describe the model in a profile."""
 
 
 # Encoders and encoder-decoders by `model_type` of Hugging Face transformers: BERT and its kin, T5, BART.
 
+ROTATED = ("rotary", "rope")  # words for rotary positions
 PADDING_ROWS = 2  # of the position tables of RoBERTa and BART, which no token uses
 # Published: widths of generators over those of their discriminators (arXiv:2003.10555, table 6), base and all others.
 BASE_WIDTH, BASE_GENERATOR, USUAL_GENERATOR = 768, 1 / 3, 1 / 4
@@ -422,6 +465,11 @@ _BERT = Family(
 _ROBERTA = replace(_BERT, defaults={})
 _T5 = Family(norm="rmsnorm-t5", position="relative", tied=True, defaults={"max_position_embeddings": 512})
 _BART = replace(_BERT, head_bias=False, defaults={})
+_MODERNBERT = Family(
+    norm="layernorm-nobias", activation="geglu", tied=True, qkv_bias=("attention_bias", False),
+    output_bias=("attention_bias", False), mlp_bias=("mlp_bias", False), head_bias=("decoder_bias", True),
+    embedding_norm=True,
+)  # fmt: skip
 ENCODERS: Mapping[str, Family] = {
     "bert": _BERT,
     "distilbert": _BERT,
@@ -430,15 +478,21 @@ ENCODERS: Mapping[str, Family] = {
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
     "deberta-v2": replace(_ROBERTA, position="relative"),
-    "modernbert": Family(
-        norm="layernorm-nobias", activation="geglu", tied=True, qkv_bias=("attention_bias", False),
-        output_bias=("attention_bias", False), mlp_bias=("mlp_bias", False), head_bias=("decoder_bias", True),
-        embedding_norm=True,
-    ),
+    "modernbert": _MODERNBERT,
     "t5": _T5,
     "mt5": replace(_T5, tied=False),
     "bart": _BART,
     "mbart": _BART,
+    "albert": _BERT,
+    "mpnet": _ROBERTA,
+    "nomic_bert": replace(
+        _BERT, activation="swiglu", position="rope", qkv_bias=False, output_bias=False, mlp_bias=False
+    ),
+    "gte": replace(_BERT, activation="geglu", position="rope", mlp_bias=False, defaults={}),
+    "jina_embeddings_v3": replace(_BERT, position="rope", defaults={}),
+    "eurobert": replace(_LLAMA, head_bias=("mlp_bias", False)),
+    "llama_bidirec": _LLAMA,
+    "modernbert-decoder": _MODERNBERT,
 }  # fmt: skip
 
 
@@ -480,7 +534,47 @@ def _electra(config: Config, values: Values) -> Values:
 
 
 def _roberta(config: Config, values: Values) -> Values:
-    return {**_bert(config, values), "max_positions": max(values["max_positions"] - PADDING_ROWS, 1)}
+    found = _bert(config, values)
+    if config.word("position_embedding_type") in ROTATED:  # Jina v3 as its own code has it
+        config.assume("adapters for its tasks are left out")
+        return {**found, "position": "rope", "learned_positions": 0}
+    return {**found, "max_positions": max(values["max_positions"] - PADDING_ROWS, 1)}
+
+
+def _rotated_bert(config: Config, values: Values) -> Values:
+    """Nomic, GTE and Jina v3: rotary positions in place of a table."""
+    gated = values["activation"] in GATED_ACTIVATIONS
+    width = config.count("type_vocab_size", default=2, least=0)
+    if gated and config.word("model_type") != "nomic_bert":
+        config.assume("biases of the MLP's second product are left out")
+    return {**_bert(config, values), "token_types": width}
+
+
+def _albert(config: Config, values: Values) -> Values:
+    """ALBERT: layers of a group have one set of weights."""
+    if config.count("inner_group_num", default=1) > 1:
+        config.fail("several layers in a group are not supported yet", "inner_group_num")
+    return {**_bert(config, values), "shared_blocks": SharedBlocks(config.count("num_hidden_groups", default=1))}
+
+
+def _mpnet(config: Config, values: Values) -> Values:
+    """MPNet: a table of positions, and biases of relative ones, which all layers share."""
+    return {
+        **_roberta(config, values),
+        "token_types": 0,
+        "relative_buckets": config.count("relative_attention_num_buckets", default=32),
+    }
+
+
+def _both_ways(config: Config, values: Values) -> Values:
+    """Decoders whose tokens attend to all others: EuroBERT, and what embedding models make of a Llama."""
+    return {"bidirectional": True}
+
+
+def _modernbert_decoder(config: Config, values: Values) -> Values:
+    """Ettin's decoders: a ModernBERT that looks back, by half of the window."""
+    window = config.count("sliding_window", default=config.count("local_attention", default=128) // 2)
+    return {**_modernbert(config, values), "bidirectional": False, "sliding_window": window}
 
 
 def _distilbert(config: Config, values: Values) -> Values:
@@ -579,6 +673,14 @@ ENCODER_QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "mt5": _t5,
     "bart": _bart,
     "mbart": _mbart,
+    "albert": _albert,
+    "mpnet": _mpnet,
+    "nomic_bert": _rotated_bert,
+    "gte": _rotated_bert,
+    "jina_embeddings_v3": _rotated_bert,
+    "eurobert": _both_ways,
+    "llama_bidirec": _both_ways,
+    "modernbert-decoder": _modernbert_decoder,
 }
 
 
@@ -601,6 +703,10 @@ LLAMA_KEYS = (
     "rms_norm_eps",
 )  # fmt: skip
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
+GATES = ("silu", "swish", "gelu")  # activations that MLPs like Llama's have
+BY_LAYER = frozenset({"gemma4_text", "dots3_note_text"})  # types whose layers may differ, as `per_layer_config` says
+HINT = "describe the model in a profile"
+TIED_INSIDE = frozenset({"llava", "llava_next_video", "llava_onevision", "fast_vlm", "video_llama_3"})
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 # Where they are lists: a word, 0 and 1, or false and true for each layer.
 KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq", "is_moe_layer")
@@ -654,18 +760,24 @@ def _name(path: Path, config: Config) -> str:
 def _text_model(config: Config) -> tuple[Config, str]:
     """The configuration of the language model: the whole file, or the text part of a multimodal one."""
     kind = config.word("model_type") or ("mamba_ssm" if config.has("ssm_cfg") else "")
+    if kind in REFUSED:
+        return config, kind
+    if isinstance(config.data.get("thinker_config"), dict):  # a model that speaks has its language model further in
+        config = config.section("thinker_config")
     if not isinstance(config.data.get("text_config"), dict):
         return config, TEXT_PARTS.get(kind, kind)
     text = config.section("text_config")
-    if config.has("tie_word_embeddings"):  # the class with the head reads the whole file's
-        text.data = {**text.data, "tie_word_embeddings": config.data["tie_word_embeddings"]}
+    if config.has("tie_word_embeddings"):
+        # The class with the head reads what stands outside; those of LLaVA tie where either says so.
+        inside = kind in TIED_INSIDE and text.flag("tie_word_embeddings", False)
+        text.data = {**text.data, "tie_word_embeddings": config.data["tie_word_embeddings"] or inside}
     part = text.word("model_type") or kind
     return text, TEXT_PARTS.get(part, part)
 
 
 def _tower(whole: Config, values: Values) -> VisionTower | None:
     """The encoder of images of a multimodal model, where it is of a kind that is known."""
-    if not any(isinstance(whole.data.get(part), dict) for part in ("text_config", "vision_config")):
+    if not any(isinstance(whole.data.get(part), dict) for part in ("text_config", "vision_config", "thinker_config")):
         return None
     tower = tower_from(whole, whole.word("model_type") or "", values["hidden"])
     if tower is None:
@@ -678,20 +790,35 @@ def _family(config: Config, kind: str) -> Family:
     where = config.locate("model_type")
     mixes = config.has("linear_num_value_heads", "mamba_d_state", "ssm_cfg")
     if kind in REFUSED or (mixes and kind not in FAMILIES):
-        reason = REFUSED.get(kind) or REFUSED["mamba"]
-        raise InputError(Problem(f"model type '{kind}' is not supported yet: {reason}", where))
+        reason = REFUSED.get(kind, _STATE_SPACE)
+        raise InputError(Problem(f"model type '{kind}' is not supported yet: {reason}", where, HINTS.get(kind, HINT)))
+    if config.has("per_layer_config") and kind not in BY_LAYER:
+        config.fail("layers that differ from each other are not supported yet", "per_layer_config", HINT)
     if config.flag("is_encoder_decoder", False) and kind not in ENCODERS:
-        raise InputError(Problem(f"model type '{kind}' is not supported: {REFUSED['umt5']}", where))
+        raise InputError(Problem(f"model type '{kind}' is not supported: {_NOT_A_LANGUAGE_MODEL}", where, HINT))
     if kind in KNOWN:
         return KNOWN[kind]
-    missing = [key for key in LLAMA_KEYS if not config.has(key)]
-    mixture = any("expert" in key and value for key, value in config.data.items())
-    if missing or mixture:
-        lacks = f"it lacks '{missing[0]}'" if missing else "it has experts"
+    lacks = _unlike_a_llama(config)
+    if lacks:
         text = f"model type '{kind}' is not known, and its keys are not those of a Llama: {lacks}"
-        raise InputError(Problem(text, where, "describe the model in a profile"))
+        raise InputError(Problem(text, where, HINT))
     config.guess(f"model type '{kind}' is not known; it is built like a Llama, as its keys suggest")
     return LLAMA_LIKE
+
+
+def _unlike_a_llama(config: Config) -> str | None:
+    """What in the keys of an undescribed type says that it is no Llama."""
+    missing = [key for key in LLAMA_KEYS if not config.has(key)]
+    activation, classes = config.word("hidden_act") or "silu", config.items("architectures") or ()
+    if missing:
+        return f"it lacks '{missing[0]}'"
+    if any("expert" in key and value for key, value in config.data.items()):
+        return "it has experts"
+    if not any(part in activation for part in GATES):
+        return f"its activation, {activation}, need not have a gate"
+    if any(str(name).endswith("ForMaskedLM") for name in classes):
+        return "it predicts masked tokens, as encoders do"
+    return None
 
 
 def _common(config: Config, family: Family) -> Values:

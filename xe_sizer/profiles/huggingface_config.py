@@ -345,7 +345,9 @@ def _gemma4(config: Config, values: Values) -> Values:
     return {
         "layer_pattern": pattern or None,
         "global_attention": GlobalAttention(
-            kv_heads=own.count("num_key_value_heads", default=config.count("num_global_key_value_heads", default=values["kv_heads"])),
+            kv_heads=own.count(
+                "num_key_value_heads", default=config.count("num_global_key_value_heads", default=values["kv_heads"])
+            ),
             head_dim=own.count("head_dim", default=config.count("global_head_dim", default=512)),
             rotary_fraction=wide.fraction("partial_rotary_factor", default=1.0),
             values_are_keys=config.flag("attention_k_eq_v", False),

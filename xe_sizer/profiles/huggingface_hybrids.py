@@ -110,7 +110,14 @@ def _kimi_delta(config: Config, values: Values) -> Values:
 
 
 # The second of two words is what transformers 5.24 writes.
-NEMOTRON_LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
+NEMOTRON_LETTERS = {
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "mlp": "-",
+    "moe": "E",
+}
 
 
 def _nemotron_h(config: Config, values: Values) -> Values:

@@ -668,9 +668,8 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
         yield ("layer_pattern",), f"'layer_pattern' has {len(pattern)} letters for {profile.layers} layers"
     if letters & {"-", "E"} and not single:
         yield ("layer_pattern",), "layers of a single block (- and E) need 'norms_per_layer: 1'"
-    for letter in sorted(letters & RECURRING):
-        if not profile.state_space:
-            yield ("layer_pattern",), f"layers with letter {letter} need a 'state_space' section"
+    if letters & RECURRING and not profile.state_space:
+        yield ("layer_pattern",), f"layers with letter {min(letters & RECURRING)} need a 'state_space' section"
     if ("G" in letters) != (profile.global_attention is not None):
         yield ("layer_pattern",), "layers with letter G and a 'global_attention' section need each other"
     if "G" in letters and not profile.sliding_window:
