@@ -21,7 +21,26 @@ def recent(
     } | other
 
 
+def small_gemma_4(layers: int, hidden: int, ffn: int, kv_heads: int, period: int, **other: Any) -> dict[str, Any]:
+    own = {"head_dim": 256, "global_head_dim": 512, "hidden_size_per_layer_input": 256, "sliding_window": 512}
+    types = [("sliding" if (layer + 1) % period else "full") + "_attention" for layer in range(layers)]
+    keys = own | {"vocab_size_per_layer_input": 262144, "layer_types": types, "tie_word_embeddings": True}
+    return recent("gemma4_text", layers, hidden, 8, kv_heads, ffn, 262144, **keys | other)
+
+
 RECENT: dict[str, tuple[dict[str, Any], int, int]] = {
+    "gemma-4-e2b": (
+        small_gemma_4(35, 1536, 6144, 1, 5, num_kv_shared_layers=20, use_double_wide_mlp=True),
+        4628569344, 4628569344,
+    ),
+    "gemma-4-e4b": (small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18), 7463013376, 7463013376),
+    # as transformers 5.24 writes it, which leaves defaults out and says of layers what differs
+    "gemma-4-e4b saved again": (
+        small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18, global_head_dim=None,
+                      hidden_size_per_layer_input=None,
+                      per_layer_config={f"{layer:02}": {"head_dim": 512} for layer in range(5, 42, 6)}),
+        7463013376, 7463013376,
+    ),
     "afm-4.5b": (recent("arcee", 36, 2560, 20, 4, 18432, 128004), 4619184640, 4619184640),
     # 64 values of its activations are left out
     "apertus-8b": (recent("apertus", 32, 4096, 32, 8, 21504, 131072), 8053338176 - 64, 8053338176 - 64),

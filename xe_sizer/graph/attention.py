@@ -214,7 +214,7 @@ def cache_writes(block: Block, tokens: Array) -> Iterator[Operator]:
     Source: vLLM's reshape_and_cache; DynamicCache of transformers, which concatenates.
     """
     inputs, rank, kind = block.inputs, block.inputs.rank, block.inputs.kernels.cache
-    if kind not in ("paged", "concatenated"):
+    if kind not in ("paged", "concatenated") or inputs.model.borrows:
         return
     size = inputs.element_bytes if inputs.cached_element_bytes is None else inputs.cached_element_bytes
     width = cache_width(inputs.model, rank.tp)

@@ -110,6 +110,17 @@ class Experts(Immutable, eq=True):
     loop: str = "modules"
 
 
+class LayerEmbedding(Immutable, eq=True):
+    """A second table of tokens, with a row of `size` for every layer, which adds it to the state behind its MLP.
+
+    The row is gated by the state and widened to it. vocab : rows of the table
+    Source: Gemma4TextDecoderLayer of transformers (per-layer embeddings, as in Gemma 3n).
+    """
+
+    size: int
+    vocab: int
+
+
 class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
@@ -238,6 +249,7 @@ class LayerKind(Immutable, eq=True):
 
     source : it belongs to the encoder of an encoder-decoder; cross : it also attends to what the encoder returns
     bare : without a norm before its attention, behind an embedding that has one (ModernBERT)
+    borrows : it attends to the keys and values of a layer before, and has none of its own
     """
 
     mixer: str | None = "attention"
@@ -245,6 +257,7 @@ class LayerKind(Immutable, eq=True):
     source: bool = False
     cross: bool = False
     bare: bool = False
+    borrows: bool = False
 
     @property
     def attends(self) -> bool:
@@ -281,6 +294,8 @@ class ModelShape(Immutable, eq=True):
     `sliding_window` tokens apply to `windowed_layers` of the layers; the others attend to everything.
     `parallel_block`: attention and MLP read the same input and share one residual addition (GPT-J, Falcon).
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
+    `borrowing_layers`, the last ones, attend to keys and values of the last layer of their kind before them (Gemma 4);
+    `borrowing_ffn`: width of their MLPs where it is another. `layer_embedding`: what every layer adds of each token.
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
     its published configuration drops (embedding, attention, hidden, mlp). `soft_caps`: where values pass a tanh
     (scores, logits). `held_scores`: copies of the scores that its eager attention holds longer than it needs them
@@ -365,6 +380,9 @@ class ModelShape(Immutable, eq=True):
     windowed_layers: int = 0
     attention_sinks: bool = False
     kv_layers: int | None = None
+    borrowing_layers: int = 0
+    borrowing_ffn: int | None = None
+    layer_embedding: LayerEmbedding | None = None
     values_are_keys: bool = False
     global_attention: GlobalAttention | None = None
     latent_attention: LatentAttention | None = None
@@ -412,6 +430,11 @@ class ModelShape(Immutable, eq=True):
         return 1 if self.shared_blocks else self.layers
 
     @property
+    def borrows(self) -> bool:
+        """Whether all layers attend to keys and values of others, as of one kind they do (`seen_by`)."""
+        return self.borrowing_layers == self.layers
+
+    @property
     def logits(self) -> int:
         """Logits of a token."""
         return self.head_vocab or self.vocab
@@ -426,7 +449,9 @@ class ModelShape(Immutable, eq=True):
         return self.latent_attention.v_head_dim if self.latent_attention else self.head_dim
 
     def seen_by(self, kind: LayerKind) -> ModelShape:
-        """The model with the attention of one kind of layer as that of all."""
+        """The model with the attention, and the width of the MLP, of one kind of layer as those of all."""
+        if 0 < self.borrowing_layers < self.layers:
+            return _borrowing(self, kind.borrows).seen_by(kind)
         if kind.source:
             return _as_encoder(self)
         if self.compressed_attention and kind.attends:
@@ -456,7 +481,8 @@ class ModelShape(Immutable, eq=True):
         mlp = "experts" if experts and past > 0 and past % experts.every_n_layers == 0 else "dense"
         source = index < self.encoder_layers
         cross = self.encoder_layers > 0 and not source
-        return LayerKind(MIXERS[letter], mlp, source, cross, self.bare_first_layer and index == 0)
+        bare, borrows = self.bare_first_layer and index == 0, index >= self.layers - self.borrowing_layers
+        return LayerKind(MIXERS[letter], mlp, source, cross, bare, borrows)
 
     def with_layers(self, layers: int) -> ModelShape:
         """The model cut or continued to so many layers, which follow each other as its own do.
@@ -477,6 +503,7 @@ class ModelShape(Immutable, eq=True):
             layer_pattern=pattern,
             windowed_layers=windowed,
             kv_layers=self.kv_layers and max(round(layers * self.kv_layers / self.layers), 1),
+            borrowing_layers=round(layers * self.borrowing_layers / self.layers),
             encoder_layers=round(layers * self.encoder_layers / self.layers),
         )
 
@@ -510,6 +537,13 @@ class ModelShape(Immutable, eq=True):
 @lru_cache(maxsize=256)
 def _as_encoder(model: ModelShape) -> ModelShape:
     return replace(model, bidirectional=True)
+
+
+@lru_cache(maxsize=256)
+def _borrowing(model: ModelShape, borrows: bool) -> ModelShape:
+    """Keys and values of layers before in every layer, or in none."""
+    ffn = (borrows and model.borrowing_ffn) or model.ffn
+    return replace(model, ffn=ffn, borrowing_layers=model.layers if borrows else 0, borrowing_ffn=None)
 
 
 @lru_cache(maxsize=256)

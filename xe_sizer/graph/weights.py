@@ -168,8 +168,8 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     """
     mixer: tuple[Weight, ...] = ()
     mlp: tuple[Weight, ...] = ()
+    seen = model.seen_by(kind)
     if kind.attends:
-        seen = model.seen_by(kind)
         latent = seen.latent_attention
         mixer = (
             _latent_weights(seen, latent)
@@ -178,10 +178,12 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
             if seen.compressed_attention
             else _attention_weights(seen)
         )
+    if kind.borrows:
+        mixer = tuple(weight for weight in mixer if weight.name not in ("k", "v", "k_norm"))
     if kind.recurs and model.state_space:
         mixer += STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
     if kind.mlp:
-        mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
+        mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(seen)
     doubled = model.doubled_input and kind.attends and model.norms_per_layer == 1
     read = model.hidden * (2 if doubled else 1)  # a drafter has its second norm among those of what it joins
     norms = [norm_weight(model, name, read) for name in LAYER_NORMS[model.norms_per_layer]]
@@ -192,13 +194,22 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
         cross = tuple(replace(weight, name=f"cross_{weight.name}") for weight in own)
     if kind.bare:
         norms = norms[1:]
-    weights = (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp)
+    weights = (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp, *_input_weights(model))
     if model.shared_blocks is None or kind.recurs:
         return weights
     layers = dict(model.layer_kinds)[kind]
     sharing = layers / min(model.shared_blocks.sets, layers)
     common = (replace(weight, sharing=sharing) for weight in weights)
     return (*common, *_weights_of_turns(model, kind, model.shared_blocks))
+
+
+def _input_weights(model: ModelShape) -> Iterator[Weight]:
+    """What gates and widens a layer's own embedding of a token, and the norm behind it."""
+    if model.layer_embedding:
+        size = model.layer_embedding.size
+        yield linear_weight("input_gate", "mlp", model.hidden, size, False, "replicated")
+        yield linear_weight("input_projection", "mlp", size, model.hidden, False, "replicated")
+        yield norm_weight(model, "layer_input_norm", model.hidden)
 
 
 def _weights_of_turns(model: ModelShape, kind: LayerKind, shared: SharedBlocks) -> Iterator[Weight]:
@@ -243,6 +254,11 @@ def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
         weights.append(linear_weight("joined", "embedding", model.joined_width, model.hidden, False, "replicated"))
     if model.embedding_norm:
         weights.append(replace(norm_weight(model, "embedding_norm", summed), copies=halves))
+    if own := model.layer_embedding:  # of all layers, and what the token's embedding says of them, normed for each
+        rows = model.layers * own.size
+        weights.append(Weight("layer_embedding", "embedding", "embedding", own.vocab, rows, split="vocabulary"))
+        weights.append(linear_weight("layer_inputs", "embedding", model.hidden, rows, False, "replicated"))
+        weights.append(norm_weight(model, "layer_inputs_norm", own.size))
     if model.disentangled_positions:
         weights.append(Weight("relative_table", "embedding", "embedding", model.disentangled_positions, model.hidden))
         weights.append(norm_weight(model, "relative_norm", model.hidden))

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.graph.model import CompressedAttention, GlobalAttention, LatentAttention, SparseIndexer
+from xe_sizer.graph.model import CompressedAttention, GlobalAttention, LatentAttention, LayerEmbedding, SparseIndexer
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.text import read_text
 
@@ -334,20 +334,32 @@ def of_layer(config: Config, layer: int) -> Config:
                 by_layer.section(""))  # fmt: skip
 
 
+def _gemma3(config: Config, values: Values) -> Values:
+    """EmbeddingGemma attends both ways."""
+    return {"bidirectional": config.data.get("use_bidirectional_attention") is True}
+
+
 def _gemma4(config: Config, values: Values) -> Values:
-    """Global layers have heads of their own; a model with experts has its dense MLP beside them, as a shared expert."""
-    if config.count("hidden_size_per_layer_input", default=0, least=0):
-        config.fail("layers that embed every token again are not supported yet", "hidden_size_per_layer_input")
+    """Global layers have heads of their own; a model with experts has its dense MLP beside them, as a shared expert.
+
+    The small ones embed every token again in every layer, and their last layers have no keys and values of their own.
+    """
+    unified = (config.word("model_type") or "").startswith("gemma4_unified")
+    size = config.count("hidden_size_per_layer_input", default=0 if unified else 256, least=0)
+    borrowing = config.count("num_kv_shared_layers", default=0, least=0, most=int(values["layers"]) - 1)
     wide = config.section("rope_parameters").section("full_attention")
     types = config.items("layer_types") or []
     pattern = "".join("*" if kind == "sliding_attention" else "G" for kind in types)
     own = of_layer(config, pattern.find("G"))
+    kv_heads = config.count("num_global_key_value_heads", default=values["kv_heads"])
+    rows = config.count("vocab_size_per_layer_input", default=values["vocab"])
     return {
         "layer_pattern": pattern or None,
+        "borrowing_layers": borrowing,
+        "borrowing_ffn": 2 * values["ffn"] if borrowing and config.flag("use_double_wide_mlp", False) else None,
+        "layer_embedding": LayerEmbedding(size, rows) if size else None,
         "global_attention": GlobalAttention(
-            kv_heads=own.count(
-                "num_key_value_heads", default=config.count("num_global_key_value_heads", default=values["kv_heads"])
-            ),
+            kv_heads=own.count("num_key_value_heads", default=kv_heads),
             head_dim=own.count("head_dim", default=config.count("global_head_dim", default=512)),
             rotary_fraction=wide.fraction("partial_rotary_factor", default=1.0),
             values_are_keys=config.flag("attention_k_eq_v", False),
@@ -530,6 +542,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "muse_spark_text": _muse_spark,
     "step3p5": _heads_by_layer,
     "phi": _phi,
+    "gemma3_text": _gemma3,
     "gemma4_text": _gemma4,
     "apertus1p5_text": _apertus,
     "hy_v4": _hy_v4,

@@ -23,6 +23,7 @@ from xe_sizer.graph.model import (
     Generator,
     GlobalAttention,
     LatentAttention,
+    LayerEmbedding,
     ModelShape,
     Projector,
     SharedBlocks,
@@ -115,6 +116,13 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     latent: Annotated[Count | None, Meta(description="narrower width that routed experts work in; default: hidden")] = (
         None
     )
+
+
+class LayerEmbeddingSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A second embedding of every token, with a row for each layer (Gemma 4)."""
+
+    size: Annotated[Count, Meta(description="width of the row of one layer")]
+    vocab: Annotated[Count, Meta(description="rows of the table")]
 
 
 class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -333,6 +341,13 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sliding_window: Annotated[SlidingWindow | None, Meta(description="attention that looks back a window only")] = None
     attention_sinks: Annotated[bool, Meta(description="heads with a learned sink")] = False
     kv_layers: Annotated[Count | None, Meta(description="layers with keys and values; default: all")] = None
+    borrowing_layers: Annotated[
+        CountOrZero, Meta(description="last layers, which attend to keys and values of a layer before them")
+    ] = 0
+    borrowing_ffn: Annotated[Count | None, Meta(description="width of their MLP; default: that of the others")] = None
+    layer_embedding: Annotated[
+        LayerEmbeddingSection | None, Meta(description="a row of each token for every layer (Gemma 4)")
+    ] = None
     global_attention: Annotated[
         GlobalAttentionSection | None, Meta(description="of the layers with letter G, where it differs")
     ] = None
@@ -560,6 +575,7 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
         "shared_blocks": _section(profile.shared_blocks, SharedBlocks),
+        "layer_embedding": _section(profile.layer_embedding, LayerEmbedding),
         "generator": _section(profile.generator, Generator),
         "mtp_layers": profile.multi_token_prediction.layers if profile.multi_token_prediction else 0,
         "vision": tower_of(profile.vision) if profile.vision else None,
@@ -608,6 +624,8 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("heads",), text
     if profile.kv_layers and profile.kv_layers > profile.layers:
         yield ("kv_layers",), f"'kv_layers' ({profile.kv_layers}) is more than 'layers' ({profile.layers})"
+    if profile.borrowing_layers >= profile.layers:
+        yield ("borrowing_layers",), f"'borrowing_layers' must leave some of the {profile.layers} layers their own keys"
     if profile.position == "learned" and not profile.learned_positions:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
     if profile.indexer and not (profile.latent_attention or profile.compressed_attention):

@@ -358,7 +358,7 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
     """
     counts: dict[ModelShape, int] = {}
     for kind, count in model.layer_kinds:
-        if kind.attends:
+        if kind.attends and not kind.borrows:
             seen = model.seen_by(kind)
             counts[seen] = counts.get(seen, 0) + count
     for each, layers in counts.items():
