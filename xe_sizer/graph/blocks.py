@@ -141,6 +141,8 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
 def own_product(block: Block, name: str, rank: int) -> Iterator[Operator]:
     """What a layer adds to weights that it shares with others, through a narrow width: two products.
 
+        C = (A D) U,  D: inputs x rank, U: rank x outputs, both of the layer alone
+
     Parameters
     ----------
     block : a kind of layer with its weights, and the inputs of the graph

@@ -27,7 +27,8 @@ MODULE = "state_space"
 CHUNK = {"mamba-2": 128, "gated-delta-net": 64, "kimi-delta-attention": 64, "lightning-attention": 64}
 SHORT = "short-convolution"
 DELTA = ("gated-delta-net", "kimi-delta-attention")
-# Kernels of a forward: profiled (flash-linear-attention 0.6), counted (mamba-ssm).
+# Kernels of a forward: profiled (flash-linear-attention 0.6), counted (mamba-ssm; states and outputs in the simple_gla
+# of flash-linear-attention, which lightning attention is).
 KERNELS = {"mamba-2": 5.0, "gated-delta-net": 9.0, "kimi-delta-attention": 11.0, "lightning-attention": 2.0}
 SCORE_BYTES = 12.0  # counted: a score within a chunk is written and read in float32, its inverse written and read
 # Fitted, of a channel and head: decays of every channel, and queries and keys times them, between the kernels; 4.5 ns
