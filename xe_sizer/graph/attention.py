@@ -274,7 +274,7 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         yield enter_parallel(block, "attention", "qkv", readers=1 if inputs.fused_qkv else 3)
     yield from _projections(block, tokens)
     if inputs.model.qk_norm:
-        width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
+        width = (inputs.model.heads + inputs.model.own_kv_heads) * inputs.model.head_dim
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True, apart=2)
     yield from _rotary(block, tokens)
     yield from disentangled_scores(block)
@@ -389,7 +389,7 @@ def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
     inputs, model = block.inputs, block.inputs.model
     if model.position == "rope":
         kind = inputs.kernels.rotary
-        heads = model.heads / inputs.rank.tp + kv_heads_per_rank(model, inputs.rank.tp)
+        heads = model.heads / inputs.rank.tp + kv_heads_per_rank(model, inputs.rank.tp) * float(not model.borrows)
         tensor_bytes = tokens * heads * model.qk_head_dim * model.rotary_fraction * inputs.element_bytes
         yield memory_bound(block, "rotary", "qkv", tensor_bytes, ROTARY_PASSES[kind], ROTARY_LAUNCHES[kind])
 

@@ -435,6 +435,11 @@ class ModelShape(Immutable, eq=True):
         return self.borrowing_layers == self.layers
 
     @property
+    def own_kv_heads(self) -> int:
+        """Heads of keys and values that a layer makes itself [-]."""
+        return 0 if self.borrows else self.kv_heads
+
+    @property
     def logits(self) -> int:
         """Logits of a token."""
         return self.head_vocab or self.vocab
