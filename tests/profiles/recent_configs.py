@@ -29,6 +29,20 @@ def small_gemma_4(layers: int, hidden: int, ffn: int, kv_heads: int, period: int
 
 
 RECENT: dict[str, tuple[dict[str, Any], int, int]] = {
+    # Qwen3-30B-A3B with 128 rows more in each of its tables, 2 x 128 x 2048; 120 of 128 experts idle, 3 x 2048 x 768
+    "qwen3-omni-30b-a3b": (
+        {
+            "model_type": "qwen3_omni_moe",
+            "thinker_config": {
+                "audio_config": {},
+                "text_config": recent(
+                    "qwen3_omni_moe_text", 48, 2048, 32, 4, 768, 152064, num_experts=128, num_experts_per_tok=8,
+                    moe_intermediate_size=768, tie_word_embeddings=False,
+                ),
+            },
+        },
+        30532122624 + 2 * 128 * 2048, 30532122624 + 2 * 128 * 2048 - 48 * 120 * 3 * 2048 * 768,
+    ),
     "gemma-4-e2b": (
         small_gemma_4(35, 1536, 6144, 1, 5, num_kv_shared_layers=20, use_double_wide_mlp=True),
         4628569344, 4628569344,

@@ -115,6 +115,7 @@ _GEMMA_3 = replace(
     },
 )  # fmt: skip
 _GPT = Family(norm="layernorm", activation="gelu", qkv_bias=True, output_bias=True, mlp_bias=True)
+_GPT_J = Family(norm="layernorm", norms=1, activation="gelu", mlp_bias=True, head_bias=True, parallel=True)
 _GPT_2 = replace(_GPT, position="learned", tied=True)
 _ROTARY_QKV_BIAS = Family(qkv_bias=("attention_bias", True), rotary=0.5)
 _COHERE = replace(_BIASED, norm="layernorm-nobias", norms=1, tied=True, parallel=True, wide_norm=True)
@@ -203,9 +204,9 @@ FAMILIES: Mapping[str, Family] = {
     "opt": replace(_GPT_2, activation="relu"),
     "gpt2": _GPT_2,
     "gpt_bigcode": _GPT_2,
-    "gptj": Family(
-        norm="layernorm", norms=1, activation="gelu", mlp_bias=True, head_bias=True, parallel=True
-    ),
+    "gpt_neo": replace(_GPT_2, qkv_bias=False),
+    "gptj": _GPT_J,
+    "codegen": _GPT_J,
     "gpt_neox": Family(
         norm="layernorm", activation="gelu", qkv_bias=("attention_bias", True),
         output_bias=("attention_bias", True), mlp_bias=True, parallel=True, rotary=0.25,
@@ -409,6 +410,7 @@ TEXT_PARTS = {
     "hy_v4_vl_text": "hy_v4",
     "deepseek_ocr2_text": "deepseek",
     "new": "gte",
+    "gpt-sw3": "gpt2",
     "llava": "llama",
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
@@ -445,7 +447,7 @@ REFUSED: Mapping[str, str] = {
 """Model types that are known not to fit the shape, with the reason."""
 HINTS: Mapping[str, str] = {
     **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "size the model that it drafts for"),
-    **dict.fromkeys(("mllama", "mllama_text_model"), "for text alone take llama-3.1-8b, whose other layers it has"),
+    **dict.fromkeys(("mllama", "mllama_text_model"), "for text alone take llama-3.1-8b or -70b, whose layers it has"),
     **dict.fromkeys(("whisper", "clip", "vit"), "xe-sizer sizes language models, and encoders of text"),
 }
 """What to do instead, where it is not to describe the model in a profile."""

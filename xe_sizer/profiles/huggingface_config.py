@@ -175,6 +175,14 @@ def _rotary_dim(config: Config, values: Values) -> Values:
     return {"rotary_fraction": min(1.0, config.count("rotary_dim", default=64) / values["head_dim"])}
 
 
+def _gpt_neo(config: Config, values: Values) -> Values:
+    """GPT-Neo: every second layer looks back a window, unless `attention_layers` says which."""
+    kinds = config.items("attention_layers")
+    windowed = values["layers"] // 2 if kinds is None else sum(kind == "local" for kind in kinds)
+    window = config.count("window_size", default=256)
+    return {"sliding_window": window, "windowed_layers": min(windowed, values["layers"])} if windowed else {}
+
+
 def _gpt_neox(config: Config, values: Values) -> Values:
     return {"parallel_block": config.flag("use_parallel_residual", True)}
 
@@ -512,6 +520,8 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "opt": _opt,
     "gpt_bigcode": _gpt_bigcode,
     "gptj": _rotary_dim,
+    "codegen": _rotary_dim,
+    "gpt_neo": _gpt_neo,
     "gpt_neox": _gpt_neox,
     "falcon": _falcon,
     "RefinedWeb": _falcon,
