@@ -337,7 +337,7 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
         return
     if model.shared_blocks:
         for name in ("q", "k", "v"):
-            yield from own_product(block, f"turn_{name}", model.shared_blocks.attention_rank)
+            yield from own_product(block, f"own_{name}", model.shared_blocks.attention_rank)
     if inputs.fused_qkv:
         yield from linear(block, "qkv", ("q", "k", "v"), tokens, inputs.hidden_bytes)
         return

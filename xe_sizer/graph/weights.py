@@ -36,13 +36,13 @@ class Weight(Immutable):
     """One weight tensor of one layer, or of the whole model.
 
     name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, output_gate, o_down,
-             entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights,
-             sinks, in, x, dt, decay_down, decay_up, gate_down, gate_up, out and the vectors of state-space mixers,
-             streams, gate, up, down, router, latent_down,
-             latent_up, expert_gate, expert_up, expert_down, shared_gate,
-             shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type,
-             relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler, classifier, and
-             the norms (`*_norm`)
+             entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights, sinks, in, x, dt, decay_down,
+             decay_up, gate_down, gate_up, out and the vectors of state-space mixers, own_q_down, own_q_up, the same of
+             k and v, own_down, own_up, own_out of layers that share the others, streams, gate, up, down, input_gate,
+             input_projection, router, latent_down, latent_up, expert_gate, expert_up, expert_down, shared_gate,
+             shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type, layer_embedding,
+             layer_inputs, relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler,
+             classifier, and the norms (`*_norm`)
     module   embedding | norm | qkv | attention | output_projection | state_space | mlp | experts | router | head
     kind     linear | vector | embedding
     inputs   rows of the matrix [-]; 1 for a vector
@@ -200,7 +200,7 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     layers = dict(model.layer_kinds)[kind]
     sharing = layers / min(model.shared_blocks.sets, layers)
     common = (replace(weight, sharing=sharing) for weight in weights)
-    return (*common, *_weights_of_turns(model, kind, model.shared_blocks))
+    return (*common, *_own_weights(model, kind, model.shared_blocks))
 
 
 def _input_weights(model: ModelShape) -> Iterator[Weight]:
@@ -212,20 +212,20 @@ def _input_weights(model: ModelShape) -> Iterator[Weight]:
         yield norm_weight(model, "layer_input_norm", model.hidden)
 
 
-def _weights_of_turns(model: ModelShape, kind: LayerKind, shared: SharedBlocks) -> Iterator[Weight]:
+def _own_weights(model: ModelShape, kind: LayerKind, shared: SharedBlocks) -> Iterator[Weight]:
     """What layers with shared weights have of their own (Zamba2Attention, Zamba2MLP and Zamba2HybridLayer)."""
     width = model.hidden * (2 if model.doubled_input else 1)
     if kind.attends and shared.attention_rank:
         for name, outputs in (("q", model.heads), ("k", model.kv_heads), ("v", model.kv_heads)):
-            yield linear_weight(f"turn_{name}_down", "qkv", width, shared.attention_rank, False, "replicated")
+            yield linear_weight(f"own_{name}_down", "qkv", width, shared.attention_rank, False, "replicated")
             yield linear_weight(
-                f"turn_{name}_up", "qkv", shared.attention_rank, outputs * model.head_dim, False, "column"
+                f"own_{name}_up", "qkv", shared.attention_rank, outputs * model.head_dim, False, "column"
             )
     if kind.mlp and shared.mlp_rank:
-        yield linear_weight("turn_down", "mlp", model.hidden, shared.mlp_rank, False, "replicated")
-        yield linear_weight("turn_up", "mlp", shared.mlp_rank, model.ffn * (2 if model.gated else 1), False, "column")
+        yield linear_weight("own_down", "mlp", model.hidden, shared.mlp_rank, False, "replicated")
+        yield linear_weight("own_up", "mlp", shared.mlp_rank, model.ffn * (2 if model.gated else 1), False, "column")
     if kind.mlp and shared.projection:
-        yield linear_weight("turn_out", "mlp", model.hidden, model.hidden, False, "replicated")
+        yield linear_weight("own_out", "mlp", model.hidden, model.hidden, False, "replicated")
 
 
 @lru_cache(maxsize=1024)

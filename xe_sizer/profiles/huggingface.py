@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.graph.model import (
-    GATED_ACTIVATIONS,
     Experts,
     Generator,
     LatentAttention,
@@ -419,9 +418,7 @@ _RECURRENT = "its recurrence has no equation of memory and time here yet"
 _SEVERAL_TIMES = "a token passes its layers several times"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("plamo2",), "its layers mix state-space heads of a kind of their own",
-    ),
+    "plamo2": "its state-space layers are of a kind of their own",
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
     **dict.fromkeys(
         ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
@@ -431,7 +428,7 @@ REFUSED: Mapping[str, str] = {
         ("gemma4_assistant", "gemma4_unified_assistant"), "it drafts for another model, whose cache it reads"
     ),
     **dict.fromkeys(("idefics", "mllama", "mllama_text_model"), "some of its layers attend to images alone"),
-    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "its residual streams and embeddings of runs of tokens are new"),
+    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "its residual streams and its tables of runs of tokens are new"),
     **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
     **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
     "zamba": "its state-space heads are those of no later model; Zamba2 is known",
@@ -545,11 +542,9 @@ def _roberta(config: Config, values: Values) -> Values:
 
 def _rotated_bert(config: Config, values: Values) -> Values:
     """Nomic, GTE and Jina v3: rotary positions in place of a table."""
-    gated = values["activation"] in GATED_ACTIVATIONS
-    width = config.count("type_vocab_size", default=2, least=0)
-    if gated and config.word("model_type") != "nomic_bert":
+    if values["activation"] == "geglu":
         config.assume("biases of the MLP's second product are left out")
-    return {**_bert(config, values), "token_types": width}
+    return _bert(config, values)
 
 
 def _albert(config: Config, values: Values) -> Values:
@@ -708,6 +703,7 @@ REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and 
 GATES = ("silu", "swish", "gelu")  # activations that MLPs like Llama's have
 BY_LAYER = frozenset({"gemma4_text", "dots3_note_text"})  # types whose layers may differ, as `per_layer_config` says
 HINT = "describe the model in a profile"
+LIKE_IT = "describe a model like it in a profile, of the same widths and of layers that are known"
 TIED_INSIDE = frozenset({"llava", "llava_next_video", "llava_onevision", "fast_vlm", "video_llama_3"})
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 # Where they are lists: a word, 0 and 1, or false and true for each layer.
@@ -793,7 +789,9 @@ def _family(config: Config, kind: str) -> Family:
     mixes = config.has("linear_num_value_heads", "mamba_d_state", "ssm_cfg")
     if kind in REFUSED or (mixes and kind not in FAMILIES):
         reason = REFUSED.get(kind, _STATE_SPACE)
-        raise InputError(Problem(f"model type '{kind}' is not supported yet: {reason}", where, HINTS.get(kind, HINT)))
+        raise InputError(
+            Problem(f"model type '{kind}' is not supported yet: {reason}", where, HINTS.get(kind, LIKE_IT))
+        )
     if config.has("per_layer_config") and kind not in BY_LAYER:
         config.fail("layers that differ from each other are not supported yet", "per_layer_config", HINT)
     if config.flag("is_encoder_decoder", False) and kind not in ENCODERS:

@@ -163,21 +163,18 @@ def _mamba_2(config: Config, values: Values, inner: int) -> StateSpace:
 
 def _mamba(config: Config, values: Values) -> Values:
     """Mamba, Mamba-2 and Falcon Mamba, without any attention, as transformers and as mamba-ssm write them."""
-    own, hidden = config.section("ssm_cfg"), values["hidden"]
     if config.items("attn_layer_idx"):
         config.fail("attention in some layers of a model of mamba-ssm is not supported yet", "attn_layer_idx")
-    ssm = config.has("ssm_cfg")
-    part = own if ssm else config
-    state = ("d_state", "state_size")
+    ssm, hidden = config.has("ssm_cfg"), values["hidden"]
+    part = config.section("ssm_cfg") if ssm else config
     inner = config.count("intermediate_size", "d_inner", default=hidden * part.count("expand", default=2))
     kernel = part.count("d_conv", "conv_kernel", default=4)
-    if config.word("model_type") == "mamba2" or own.word("layer") == "Mamba2":
-        inner = hidden * part.count("expand", default=2)
+    if config.word("model_type") == "mamba2" or (ssm and part.word("layer") == "Mamba2"):
         size = part.count("headdim", "head_dim", default=64)
         space = StateSpace(
             kind="mamba-2",
             inner=inner,
-            state=part.count(*state, default=128),
+            state=part.count("d_state", "state_size", default=128),
             conv_kernel=kernel,
             heads=part.count("num_heads", default=inner // size),
             head_dim=size,
@@ -188,7 +185,7 @@ def _mamba(config: Config, values: Values) -> Values:
         space = StateSpace(
             kind="mamba-1",
             inner=inner,
-            state=part.count(*state, default=16),
+            state=part.count("d_state", "state_size", default=16),
             conv_kernel=kernel,
             dt_rank=math.ceil(hidden / 16) if rank in (None, "auto") else config.count("time_step_rank"),
         )
@@ -256,11 +253,14 @@ def _zamba_2(config: Config, values: Values) -> Values:
 
 
 def _lightning(config: Config, values: Values) -> Values:
-    """MiniMax-01 and M1: lightning attention, with full attention in every eighth layer."""
-    kinds = config.items("attn_type_list")
-    types = config.items("layer_types") if kinds is None else ["full_attention" if kind else "mamba" for kind in kinds]
-    if types is None:
-        types = _types(config, values, "linear_attention", lambda layer: layer % 2 == 0)
+    """MiniMax-01 and M1: lightning attention, with full attention in every eighth layer.
+
+    Their own code says 0 and 1 of each layer, that of transformers words, or nothing where every second one has it.
+    """
+    listed = config.items("attn_type_list")
+    types = _types(config, values, "linear_attention", lambda layer: layer % 2 == 0)
+    if listed is not None:
+        types = ["full_attention" if kind else "linear_attention" for kind in listed]
     heads, size = values["heads"], values["head_dim"]
     rotated = config.count("rotary_dim", default=size)
     return _mixers(config, values, types) | {
