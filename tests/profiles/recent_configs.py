@@ -48,6 +48,13 @@ RECENT: dict[str, tuple[dict[str, Any], int, int]] = {
         4628569344, 4628569344,
     ),
     "gemma-4-e4b": (small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18), 7463013376, 7463013376),
+    "dots.llm1": (
+        recent(
+            "dots1", 62, 4096, 32, 32, 10944, 152064, moe_intermediate_size=1408, n_routed_experts=128,
+            n_shared_experts=2, num_experts_per_tok=6, first_k_dense_replace=1,
+        ),
+        142774373888, 142774373888 - 61 * 122 * 3 * 4096 * 1408,
+    ),
     # as transformers 5.24 writes it, which leaves defaults out and says of layers what differs
     "gemma-4-e4b saved again": (
         small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18, global_head_dim=None,

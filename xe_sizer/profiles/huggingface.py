@@ -247,6 +247,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "mistral4": _LATENT,
     "deepseek": replace(_BIASED, moe=_DEEPSEEK),
+    "dots1": replace(_BIASED, qk_norm="perhead", moe=_DEEPSEEK),
     "deepseek_v4": replace(_BIASED, moe=replace(_DEEPSEEK, first_dense=None, every=None, optional=False)),
     "axk1": _LATENT,
     "sarvam_mla": _LATENT,
@@ -431,6 +432,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "its residual streams and its tables of runs of tokens are new"),
     **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
     **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
+    **dict.fromkeys(("diffusion_gemma", "diffusion_gemma_text"), "it writes a block of tokens in several passes"),
     "zamba": "its state-space heads are those of no later model; Zamba2 is known",
     "zaya": "its attention is compressed by convolutions, and its router is an MLP",
     "jetmoe": "its attention heads are experts too",
@@ -701,7 +703,7 @@ LLAMA_KEYS = (
 )  # fmt: skip
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
 GATES = ("silu", "swish", "gelu")  # activations that MLPs like Llama's have
-BY_LAYER = frozenset({"gemma4_text", "dots3_note_text"})  # types whose layers may differ, as `per_layer_config` says
+BY_LAYER = frozenset({"gemma4_text", "dots3_note_text", "laguna", "step3p5"})  # types whose `per_layer_config` is known
 HINT = "describe the model in a profile"
 LIKE_IT = "describe a model like it in a profile, of the same widths and of layers that are known"
 TIED_INSIDE = frozenset({"llava", "llava_next_video", "llava_onevision", "fast_vlm", "video_llama_3"})
@@ -792,7 +794,7 @@ def _family(config: Config, kind: str) -> Family:
         raise InputError(
             Problem(f"model type '{kind}' is not supported yet: {reason}", where, HINTS.get(kind, LIKE_IT))
         )
-    if config.has("per_layer_config") and kind not in BY_LAYER:
+    if config.data.get("per_layer_config") and kind not in BY_LAYER:
         config.fail("layers that differ from each other are not supported yet", "per_layer_config", HINT)
     if config.flag("is_encoder_decoder", False) and kind not in ENCODERS:
         raise InputError(Problem(f"model type '{kind}' is not supported: {_NOT_A_LANGUAGE_MODEL}", where, HINT))
