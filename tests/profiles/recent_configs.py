@@ -48,6 +48,13 @@ RECENT: dict[str, tuple[dict[str, Any], int, int]] = {
         4628569344, 4628569344,
     ),
     "gemma-4-e4b": (small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18), 7463013376, 7463013376),
+    # The published 9.78B of its language model, but for the gates, norms and 8 rows of its layers for images
+    "llama-3.2-11b-vision": (
+        {"model_type": "mllama", "vision_config": {}, "text_config": recent(
+            "mllama_text_model", 40, 4096, 32, 8, 14336, 128256, rms_norm_eps=1e-5, cross_attention_layers=[3, 8, 13],
+        )},
+        9775192080 - 34832, 9775192080 - 34832,
+    ),
     "dots.llm1": (
         recent(
             "dots1", 62, 4096, 32, 32, 10944, 152064, moe_intermediate_size=1408, n_routed_experts=128,

@@ -185,7 +185,7 @@ def problems(path: Path) -> list[str]:
     ("changes", "expected"),
     [
         ({"model_type": "zamba"}, "'zamba' is not supported yet: its state-space heads are those of no later model"),
-        ({"model_type": "mllama"}, "for text alone take llama-3.1-8b or -70b"),
+        ({"model_type": "gemma3n"}, "take gemma-4-e2b or gemma-4-e4b"),
         ({"model_type": "dory"}, "a token passes its layers several times"),
         ({"model_type": "gemma4_assistant"}, "size the model that it drafts for"),
         ({"per_layer_config": {"3": {"head_dim": 64}}}, "layers that differ from each other are not supported yet"),

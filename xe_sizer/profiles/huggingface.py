@@ -268,7 +268,7 @@ FAMILIES: Mapping[str, Family] = {
     "arcee": replace(_LLAMA, activation="relu2"),
     "cosmos3_edge_text": replace(_LLAMA, activation="relu2"),
     **dict.fromkeys(("bitnet", "cwm", "exaone", "granite_docling_text", "helium"), LLAMA_LIKE),
-    **dict.fromkeys(("internlm3", "minicpm", "minicpm3"), LLAMA_LIKE),
+    **dict.fromkeys(("internlm3", "minicpm", "minicpm3", "mllama_text_model"), LLAMA_LIKE),
     "hyperclovax": replace(_LLAMA, norms=4),
     "phi4_multimodal": Family(window="all"),
     "phi4mm": Family(window="all"),
@@ -410,6 +410,7 @@ TEXT_PARTS = {
     "hy_v4_vl_text": "hy_v4",
     "deepseek_ocr2_text": "deepseek",
     "new": "gte",
+    "mllama": "mllama_text_model",
     "gpt-sw3": "gpt2",
     "llava": "llama",
 }
@@ -428,7 +429,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
         ("gemma4_assistant", "gemma4_unified_assistant"), "it drafts for another model, whose cache it reads"
     ),
-    **dict.fromkeys(("idefics", "mllama", "mllama_text_model"), "some of its layers attend to images alone"),
+    "idefics": "some of its layers attend to images alone",
     **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "its residual streams and its tables of runs of tokens are new"),
     **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
     **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
@@ -440,13 +441,13 @@ REFUSED: Mapping[str, str] = {
     "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
     "nemotron-nas": "its layers differ from one another in heads and MLP width",
-    "gemma3n": "its layers share keys and values and embed every token again",
-    "gemma3n_text": "its layers share keys and values and embed every token again",
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "its layers carry four states, of which each computes one"),
 }  # fmt: skip
 """Model types that are known not to fit the shape, with the reason."""
 HINTS: Mapping[str, str] = {
     **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "size the model that it drafts for"),
-    **dict.fromkeys(("mllama", "mllama_text_model"), "for text alone take llama-3.1-8b or -70b, whose layers it has"),
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "take gemma-4-e2b or gemma-4-e4b, which are as large and follow it"),
+    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), "no profile can describe it yet"),
     **dict.fromkeys(("whisper", "clip", "vit"), "xe-sizer sizes language models, and encoders of text"),
 }
 """What to do instead, where it is not to describe the model in a profile."""

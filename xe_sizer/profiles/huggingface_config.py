@@ -175,6 +175,12 @@ def _rotary_dim(config: Config, values: Values) -> Values:
     return {"rotary_fraction": min(1.0, config.count("rotary_dim", default=64) / values["head_dim"])}
 
 
+def _mllama(config: Config, values: Values) -> Values:
+    """Llama 3.2 with vision: layers between the others, which a text without images skips, have as many weights."""
+    config.assume("its layers that attend to images alone are taken to attend to the text, as the others do")
+    return {}
+
+
 def _gpt_neo(config: Config, values: Values) -> Values:
     """GPT-Neo: every second layer looks back a window, unless `attention_layers` says which."""
     kinds = config.items("attention_layers")
@@ -522,6 +528,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "gptj": _rotary_dim,
     "codegen": _rotary_dim,
     "gpt_neo": _gpt_neo,
+    "mllama_text_model": _mllama,
     "gpt_neox": _gpt_neox,
     "falcon": _falcon,
     "RefinedWeb": _falcon,
