@@ -37,6 +37,14 @@ INFERRED = "Widths that the source leaves out are inferred; they reproduce the p
 COHERE = "docs.cohere.com/docs/command-a-plus (size); shape as in a public implementation's tests, which reproduces it"
 CARD = "model card (size), which these widths reproduce"
 LING = "inclusionAI/Ling-V2 README.md; NVIDIA-NeMo/Automodel docs/model-coverage/llm/inclusionai/ling-2.mdx"
+FALCON_H1 = (
+    "transformers docs/source/en/model_doc/falcon_h1.md (table of sizes); "
+    "NVIDIA-NeMo/Megatron-Bridge tests of its bridge (config.json of the 0.5B)"
+)
+ZAMBA_2 = "arXiv:2411.15242; transformers 5.24 Zamba2Config; model card (size), which these widths reproduce"
+TURNS = "A layer with a shared block is described as three: its attention, its MLP, and its Mamba-2."
+SMALL_GEMMA_4 = "rasbt/LLMs-from-scratch@df1fcf8 ch05/17_gemma4/standalone-gemma4.ipynb (configuration)"
+BORROWED = f"{TEXT_ONLY} Published files also have the unused keys and values of layers that borrow those of others."
 XIELU = "Its xIELU is priced as relu2; the two values of each are not counted."
 
 
@@ -221,6 +229,37 @@ MODELS = {
         f"{TEXT_ONLY} Some norms have no weights, and gates of the residuals are left out.",
         published="those of transformers.MuseSparkTextModel and a head, within 0.001 %",
     ),
+    "falcon-h1-0.5b": Origin("falcon-h1", "2025-05", "tiiuae/Falcon-H1-0.5B-Base", FALCON_H1),
+    "falcon-h1-7b": Origin("falcon-h1", "2025-05", "tiiuae/Falcon-H1-7B-Base", FALCON_H1, INFERRED.format("7.59B")),
+    "falcon-h1-34b": Origin("falcon-h1", "2025-05", "tiiuae/Falcon-H1-34B-Base", FALCON_H1, INFERRED.format("33.6B")),
+    "falcon-mamba-7b": Origin(
+        "falcon-mamba", "2024-08", "tiiuae/falcon-mamba-7b", "arXiv:2410.05355 (layers, widths, state, vocabulary)",
+        "Norms without weights on step size, input and output are left out.",
+    ),
+    "codestral-mamba-7b": Origin("mamba2", "2024-07", "mistralai/Mamba-Codestral-7B-v0.1", TRANSFORMERS_24),
+    "minimax-text-01": Origin(
+        "minimax-01", "2025-01", "MiniMaxAI/MiniMax-Text-01", "arXiv:2501.08313 (456B, 45.9B active without embeddings)"
+    ),
+    "zamba2-1.2b": Origin("zamba2", "2024-10", "Zyphra/Zamba2-1.2B", ZAMBA_2, TURNS),
+    "zamba2-7b": Origin("zamba2", "2024-10", "Zyphra/Zamba2-7B", ZAMBA_2, TURNS),
+    "gemma-4-e2b": Origin("gemma-4", "2026-04", "google/gemma-4-E2B", SMALL_GEMMA_4, BORROWED),
+    "gemma-4-e4b": Origin("gemma-4", "2026-04", "google/gemma-4-E4B", SMALL_GEMMA_4, BORROWED),
+    "embeddinggemma-300m": Origin(
+        "gemma-3", "2025-09", "google/embeddinggemma-300m", CARD,
+        "Two products behind the pooled state, 4.7M parameters, are not counted.",
+    ),
+    "all-mpnet-base-v2": Origin(
+        "mpnet", "2021-08", "sentence-transformers/all-mpnet-base-v2", f"{TRANSFORMERS_24}, but for two positions"
+    ),
+    "gte-multilingual-base": Origin(
+        "gte", "2024-07", "Alibaba-NLP/gte-multilingual-base", TRANSFORMERS_24,
+        "Biases of the MLP's second product are not counted.", besides=9216,
+    ),
+    "jina-embeddings-v3": Origin(
+        "jina-embeddings", "2024-09", "jinaai/jina-embeddings-v3", TRANSFORMERS_24,
+        "Adapters for its tasks are not counted.",
+    ),
+    "eurobert-210m": Origin("eurobert", "2025-03", "EuroBERT/EuroBERT-210m", TRANSFORMERS_24),
     "jais-2-8b": Origin("jais-2", None, "inceptionai/Jais-2-8B-Chat", TRANSFORMERS_24),
 }  # fmt: skip
 
@@ -244,6 +283,7 @@ SAME_SHAPE = {
     "devstral-small-2-24b": "mistral-small-24b-2501",
     "devstral-small-2505": "mistral-small-24b-2501",
     "devstral-small-2507": "mistral-small-24b-2501",
+    "falcon-h1r-7b": "falcon-h1-7b",
     "functiongemma-270m": "gemma-3-270m",
     "glm-4.5v": "glm-4.5-air-106b-a12b",
     "glm-4.6": "glm-4.5-355b-a32b",
@@ -269,6 +309,8 @@ SAME_SHAPE = {
     "magistral-small": "mistral-small-24b-2501",
     "magistral-small-2506": "mistral-small-24b-2501",
     "magistral-small-2507": "mistral-small-24b-2501",
+    "minimax-m1-40k": "minimax-text-01",
+    "minimax-m1-80k": "minimax-text-01",
     "minimax-m2.1": "minimax-m2",
     "minimax-m2.7": "minimax-m2.5",
     "mistral-7b-sft-constitutional-ai": "mistral-7b-v0.1",
@@ -278,6 +320,7 @@ SAME_SHAPE = {
     "mistral-small-3.2-24b": "mistral-small-24b-2501",
     "mistral-small-4": "mistral-small-4-119b",
     "nemotron-nano-9b-v2-japanese": "nemotron-nano-9b-v2",
+    "multi-qa-mpnet-base-dot-v1": "all-mpnet-base-v2",
     "olmo-3.1-32b": "olmo-3-32b",
     "olympiccoder-32b": "qwen2.5-32b",
     "olympiccoder-7b": "qwen2.5-7b",
@@ -303,6 +346,7 @@ SAME_SHAPE = {
     "smollm-1.7b": "smollm2-1.7b",
     "smollm-135m": "smollm2-135m",
     "smollm-360m": "smollm2-360m",
+    "snowflake-arctic-embed-m-v2.0": "gte-multilingual-base",
     "stablelm-zephyr-3b": "stablelm-3b-4e1t",
     "starchat2-15b": "starcoder2-15b",
     "step-3.7-flash": "step-3.5-flash",
@@ -366,11 +410,13 @@ def _add_names() -> None:
 def _reference(folder: Path) -> tuple[str, int]:
     """The class that implements the text model of a configuration in transformers, and its parameters."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     with torch.device("meta"):
         config = AutoConfig.from_pretrained(folder).get_text_config()
-        model: Any = AutoModelForCausalLM.from_config(config)
+        decodes = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        model: Any = (AutoModelForCausalLM if decodes else AutoModelForMaskedLM).from_config(config)
     return type(model).__name__, sum(parameter.numel() for parameter in model.parameters())
 
 

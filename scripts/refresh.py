@@ -32,7 +32,8 @@ BETWEEN = "__"  # owner and name, in names of files
 DECIDED = (
     "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied_embeddings", "norms_per_layer", "biases",
     "qk_norm", "sliding_window", "attention_sinks", "global_attention", "latent_attention", "indexer", "experts",
-    "layer_pattern", "state_space", "output_gate", "head_vocab", "parameters",
+    "layer_pattern", "state_space", "shared_blocks", "doubled_input", "borrowing_layers", "borrowing_ffn",
+    "layer_embedding", "bidirectional", "output_gate", "head_vocab", "parameters",
 )  # fmt: skip
 Changes = dict[str, tuple[Any, Any]]
 

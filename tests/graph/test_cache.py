@@ -8,9 +8,13 @@ from cases import GPT, REGISTRY
 from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import GraphInputs, Learning
-from xe_sizer.graph.model import ModelShape
-from xe_sizer.graph.operators import Attention, Kernels, MemoryBound, RankShape
-from xe_sizer.graph.transformer import layer_operators
+from xe_sizer.graph.model import LayerEmbedding, ModelShape
+from xe_sizer.graph.operators import Attention, Kernels, Matmul, MemoryBound, RankShape
+from xe_sizer.graph.transformer import embedding_operators, layer_operators
+from xe_sizer.graph.weights import count_parameters
+from xe_sizer.serving.job import ReplicaLayouts
+from xe_sizer.serving.memory import sequence_bytes
+from xe_sizer.software.number_formats import format_of
 
 LLAMA = REGISTRY.model("llama-3.1-8b")  # 8 of 32 heads keep keys and values of 128 elements
 WIDTH = 2 * 8 * 128
@@ -127,3 +131,33 @@ def test_a_query_on_a_latent_reads_it_once_for_all_heads() -> None:
 def test_the_latent_is_keys_and_values_at_once() -> None:
     (found, *_) = attentions(step(REGISTRY.model("deepseek-v3"), Kernels(attention="decode", cache="paged"), 1, 1, 999))
     assert found.key_value_elements[0] == 1000 * 576
+
+
+def test_layers_that_borrow_keys_and_values_write_and_keep_none() -> None:
+    """Of 4 layers the last 2 read what the second one keeps, and have an MLP twice as wide."""
+    own = replace(LLAMA, layers=4)
+    model = replace(own, borrowing_layers=2, borrowing_ffn=2 * own.ffn)
+    made = step(model, Kernels(cache="paged", attention="decode"), 4, 1, 1000)
+    assert [op.layers for op in writes(made)] == [2.0]
+    assert sum(op.layers for op in attentions(made)) == 4.0
+    one = ReplicaLayouts.of(tp=[1])
+    held, whole = (float(sequence_bytes(each, format_of("bf16"), 1024, one, 16)[0]) for each in (model, own))
+    assert held == whole / 2
+    more = count_parameters(model).total - count_parameters(own).total
+    assert more == 2 * (3 * own.hidden * own.ffn - 2 * own.hidden * own.kv_heads * own.head_dim)
+
+
+def test_an_embedding_of_every_layer_is_looked_up_and_widened() -> None:
+    """Rows of 4 x 16 elements a token; products from and to the hidden size, and one of the hidden size to all rows."""
+    own = replace(LLAMA, layers=4)
+    model = replace(own, layer_embedding=LayerEmbedding(size=16, vocab=1000))
+    hidden = own.hidden
+    added = 1000 * 4 * 16 + hidden * 4 * 16 + 16 + 4 * (2 * hidden * 16 + hidden)
+    assert count_parameters(model).total - count_parameters(own).total == added
+    lookup, before = (embedding_operators(step(each, Kernels(), 2, 8, 0))[0] for each in (model, own))
+    assert float(lookup.forward_bytes[0] - before.forward_bytes[0]) == 2 * 16 * 4 * 16 * 2
+    products = {op.name: op for op in layer_operators(step(model, Kernels(), 2, 8, 0)) if isinstance(op, Matmul)}
+    sizes = {
+        name: (float(products[name].n[0]), float(products[name].k[0])) for name in ("input gate", "input projection")
+    }
+    assert sizes == {"input gate": (16, hidden), "input projection": (hidden, 16)}

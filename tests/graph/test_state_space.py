@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from cases import GPT, REGISTRY, graph
 from msgspec.structs import replace
 
 from xe_sizer.graph.inputs import Learning
-from xe_sizer.graph.model import LayerKind, StateSpace
+from xe_sizer.graph.model import LayerKind, ModelShape, SharedBlocks, StateSpace
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, MemoryBound, Operator, Scan
 from xe_sizer.graph.transformer import layer_operators
-from xe_sizer.graph.weights import layer_weights
+from xe_sizer.graph.weights import count_parameters, layer_weights
 from xe_sizer.profiles.catalogue import load_stack
 from xe_sizer.serving.job import ReplicaLayouts
-from xe_sizer.serving.memory import state_bytes
+from xe_sizer.serving.memory import sequence_bytes, state_bytes
 from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.number_formats import format_of
 
 ALL = Learning(True)
 
@@ -266,3 +269,80 @@ def test_a_short_convolution_has_no_state_and_keeps_seven_widths_of_a_token() ->
     assert weights == 4 * width**2 + kernel * width
     held = state_bytes(model, ReplicaLayouts.of(tp=[1, 2]))
     assert list(held) == [(kernel - 1) * width * 2, (kernel - 1) * width]
+
+
+BOTH = StateSpace("mamba-2", inner=512, state=16, heads=8, head_dim=64, gate_norm=False)
+
+
+def test_attention_and_a_mixer_on_one_input_are_both_there_behind_one_norm() -> None:
+    """Falcon-H1: the operators of a layer with attention and of one with a mixer, one norm; a cache and a state."""
+    alone, mixed = replace(GPT, layer_pattern=None), replace(GPT, layer_pattern="P" * GPT.layers, state_space=BOTH)
+    mixer = replace(mixed, layer_pattern="M" * GPT.layers)
+
+    def names(model: ModelShape) -> Counter[str]:
+        return Counter(op.name for op in layer_operators(graph(model, ALL)))
+
+    once = (names(alone) & names(mixer)) - Counter(["context exchange"])  # the norm, and all of the MLP
+    assert names(mixed) == names(alone) + names(mixer) - once
+    assert once["input norm"] == 1
+    assert {"scan", "attention residual", "state space residual"} <= set(names(mixed))
+    one = ReplicaLayouts.of(tp=[1])
+    attending, both, states = (
+        float(sequence_bytes(model, format_of("bf16"), 1024, one, 16)[0]) for model in (alone, mixed, mixer)
+    )
+    assert both == attending + states
+    assert states == GPT.layers * (512 * 16 * 4 + (512 + 2 * 16) * 3 * 2)
+
+
+LIGHTNING = StateSpace("lightning-attention", inner=512, state=64, conv_kernel=1, heads=8, head_dim=64, input_parts=2)
+
+
+def test_lightning_attention_by_hand() -> None:
+    """Chunks of 64, heads of 64: queries with keys, with values, into the state and out of it, 2 x 64^3 each.
+
+    Its state is that of 8 heads of 64 x 64 in float32, without a window of a convolution.
+    """
+    model = replace(GPT, layer_pattern="M" * GPT.layers, state_space=LIGHTNING)
+    operators = {op.name: op for op in layer_operators(graph(model, ALL, sequence=1024))}
+    found = operators["scan"]
+    assert isinstance(found, Scan)
+    assert float(found.forward_flops[0]) == 1024 / 64 * 8 * 4 * 2 * 64**3
+    # Keys and values once, all of both once more with the output, in 16 bit; a state a chunk written and read.
+    assert float(found.moved_bytes[0]) == 1024 * 8 * (6 * 64 * 2 + 2 * 64 * 64 * 2 / 64)
+    assert "activation" in operators
+    assert "convolution" not in operators
+    assert float(state_bytes(model, ReplicaLayouts.of(tp=[2]))[0]) == GPT.layers * 8 * 64 * 64 * 4 / 2
+
+
+def product_flops(model: ModelShape) -> float:
+    operators = (op for op in layer_operators(graph(model, ALL)) if isinstance(op, Matmul))
+    return sum(float((op.layers * op.forward_flops).sum()) for op in operators)
+
+
+def test_layers_that_share_weights_hold_them_once_and_compute_and_cache_each() -> None:
+    """Four layers of two sets of weights: half of the elements, all of the products, and all of the cache."""
+    own = replace(GPT, layers=4)
+    shared = replace(own, shared_blocks=SharedBlocks(sets=2))
+
+    assert product_flops(shared) == product_flops(own)
+    counted, whole = count_parameters(shared), count_parameters(own)
+    assert whole.total - counted.total == 2 * whole.layer_dense
+    one = ReplicaLayouts.of(tp=[1])
+    cached = [float(sequence_bytes(model, format_of("bf16"), 1024, one, 16)[0]) for model in (shared, own)]
+    assert cached[0] == cached[1]
+    assert (shared.most_stages, own.most_stages) == (1, 4)
+
+
+def test_what_layers_add_to_shared_weights_is_their_own() -> None:
+    """Two layers of a set: two products through a width of 8 on gate and up, q, k and v, and one behind the MLP."""
+    plain = replace(GPT, layers=2, shared_blocks=SharedBlocks(sets=1))
+    more = replace(plain, shared_blocks=SharedBlocks(1, mlp_rank=8, attention_rank=4, projection=True))
+    hidden, query, key = GPT.hidden, GPT.heads * GPT.head_dim, GPT.kv_heads * GPT.head_dim
+    ups = GPT.ffn * (2 if GPT.gated else 1)
+    added = 8 * (hidden + ups) + 4 * (3 * hidden + query + 2 * key) + hidden**2
+    assert count_parameters(more).total - count_parameters(plain).total == 2 * added
+
+    inputs = graph(plain, ALL)
+    assert product_flops(more) - product_flops(plain) == pytest.approx(
+        2 * 2 * added * float(inputs.rank.tokens[0]), rel=1e-12
+    )

@@ -80,6 +80,19 @@ ENCODERS: dict[str, Known] = {
         ("flan-t5-xl", t5(24, 2048, 64, 5120, 32, **FLAN), 2_849_757_184),
         ("mt5-small", t5(8, 512, 64, 1024, 6, **FLAN | {"model_type": "mt5", "vocab_size": 250112}), 300_176_768),
         ("bart-large", bart(12, 1024, 16, 50265), 406_291_456),
+        ("albert-base-v2", bert_like(12, 768, 12, 30000, model_type="albert", embedding_size=128), 11_221_680),
+        ("all-mpnet-base-v2", bert_like(12, 768, 12, 30527, model_type="mpnet", max_position_embeddings=514),
+         109_518_527),
+        ("nomic-embed-text-v1.5", bert_like(12, 768, 12, 30528, model_type="nomic_bert", hidden_act="silu"),
+         137_354_304),
+        # without the 768 biases of each down projection
+        ("gte-multilingual-base", bert_like(12, 768, 12, 250048, model_type="new", type_vocab_size=1),
+         306_210_496 - 12 * 768),
+        ("jina-embeddings-v3", bert_like(24, 1024, 16, 250002, model_type="xlm-roberta", type_vocab_size=1,
+                                         position_embedding_type="rotary", max_position_embeddings=8194), 559_616_146),
+        ("eurobert-210m", bert_like(12, 768, 12, 128256, model_type="eurobert", hidden_act="silu",
+                                    tie_word_embeddings=False), 310_266_624),
+        ("ettin-decoder-150m", modernbert(22, 768, 12, 1152) | {"model_type": "modernbert-decoder"}, 149_655_232),
         ("mbart-large-50", bart(12, 1024, 16, 250054, model_type="mbart"), 610_879_488),
     )
 }  # fmt: skip

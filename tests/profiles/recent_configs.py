@@ -21,7 +21,54 @@ def recent(
     } | other
 
 
+def small_gemma_4(layers: int, hidden: int, ffn: int, kv_heads: int, period: int, **other: Any) -> dict[str, Any]:
+    own = {"head_dim": 256, "global_head_dim": 512, "hidden_size_per_layer_input": 256, "sliding_window": 512}
+    types = [("sliding" if (layer + 1) % period else "full") + "_attention" for layer in range(layers)]
+    keys = own | {"vocab_size_per_layer_input": 262144, "layer_types": types, "tie_word_embeddings": True}
+    return recent("gemma4_text", layers, hidden, 8, kv_heads, ffn, 262144, **keys | other)
+
+
 RECENT: dict[str, tuple[dict[str, Any], int, int]] = {
+    # Qwen3-30B-A3B with 128 rows more in each of its tables, 2 x 128 x 2048; 120 of 128 experts idle, 3 x 2048 x 768
+    "qwen3-omni-30b-a3b": (
+        {
+            "model_type": "qwen3_omni_moe",
+            "thinker_config": {
+                "audio_config": {},
+                "text_config": recent(
+                    "qwen3_omni_moe_text", 48, 2048, 32, 4, 768, 152064, num_experts=128, num_experts_per_tok=8,
+                    moe_intermediate_size=768, tie_word_embeddings=False,
+                ),
+            },
+        },
+        30532122624 + 2 * 128 * 2048, 30532122624 + 2 * 128 * 2048 - 48 * 120 * 3 * 2048 * 768,
+    ),
+    "gemma-4-e2b": (
+        small_gemma_4(35, 1536, 6144, 1, 5, num_kv_shared_layers=20, use_double_wide_mlp=True),
+        4628569344, 4628569344,
+    ),
+    "gemma-4-e4b": (small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18), 7463013376, 7463013376),
+    # The published 9.78B of its language model, but for the gates, norms and 8 rows of its layers for images
+    "llama-3.2-11b-vision": (
+        {"model_type": "mllama", "vision_config": {}, "text_config": recent(
+            "mllama_text_model", 40, 4096, 32, 8, 14336, 128256, rms_norm_eps=1e-5, cross_attention_layers=[3, 8, 13],
+        )},
+        9775192080 - 34832, 9775192080 - 34832,
+    ),
+    "dots.llm1": (
+        recent(
+            "dots1", 62, 4096, 32, 32, 10944, 152064, moe_intermediate_size=1408, n_routed_experts=128,
+            n_shared_experts=2, num_experts_per_tok=6, first_k_dense_replace=1,
+        ),
+        142774373888, 142774373888 - 61 * 122 * 3 * 4096 * 1408,
+    ),
+    # as transformers 5.24 writes it, which leaves defaults out and says of layers what differs
+    "gemma-4-e4b saved again": (
+        small_gemma_4(42, 2560, 10240, 2, 6, num_kv_shared_layers=18, global_head_dim=None,
+                      hidden_size_per_layer_input=None,
+                      per_layer_config={f"{layer:02}": {"head_dim": 512} for layer in range(5, 42, 6)}),
+        7463013376, 7463013376,
+    ),
     "afm-4.5b": (recent("arcee", 36, 2560, 20, 4, 18432, 128004), 4619184640, 4619184640),
     # 64 values of its activations are left out
     "apertus-8b": (recent("apertus", 32, 4096, 32, 8, 21504, 131072), 8053338176 - 64, 8053338176 - 64),

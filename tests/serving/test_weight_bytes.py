@@ -23,9 +23,11 @@ MXFP4 = Scheme(FORMATS["mxfp4"], FORMATS["bf16"], FORMATS["bf16"], "bf16")
 
 
 def tensors(model: ModelShape) -> list[tuple[float, Weight]]:
-    """Every tensor of the model and how many layers have it."""
+    """Every tensor of the model and how often it is stored."""
     ends = [(1.0, weight) for weight in (*embedding_weights(model), *head_weights(model))]
-    layers = [(float(count), weight) for kind, count in model.layer_kinds for weight in layer_weights(model, kind)]
+    layers = [
+        (count / weight.sharing, weight) for kind, count in model.layer_kinds for weight in layer_weights(model, kind)
+    ]
     if model.kv_layers is not None:
         own = model.kv_layers / model.layers
         layers = [(count * (own if weight.name in ("k", "v") else 1.0), weight) for count, weight in layers]

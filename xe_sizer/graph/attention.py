@@ -15,6 +15,7 @@ from xe_sizer.graph.blocks import (
     linear,
     memory_bound,
     norm,
+    own_product,
     residual,
 )
 from xe_sizer.graph.inputs import MASK, Block
@@ -244,7 +245,7 @@ def cache_writes(block: Block, tokens: Array) -> Iterator[Operator]:
     Source: vLLM's reshape_and_cache; DynamicCache of transformers, which concatenates.
     """
     inputs, rank, kind = block.inputs, block.inputs.rank, block.inputs.kernels.cache
-    if kind not in ("paged", "concatenated"):
+    if kind not in ("paged", "concatenated") or inputs.model.borrows:
         return
     size = inputs.element_bytes if inputs.cached_element_bytes is None else inputs.cached_element_bytes
     width = cache_width(inputs.model, rank.tp)
@@ -304,7 +305,7 @@ def attention_half(block: Block, own_norm: bool = True) -> Iterator[Operator]:
         yield enter_parallel(block, "attention", "qkv", readers=1 if inputs.fused_qkv else 3)
     yield from _projections(block, tokens)
     if inputs.model.qk_norm:
-        width = (inputs.model.heads + inputs.model.kv_heads) * inputs.model.head_dim
+        width = (inputs.model.heads + inputs.model.own_kv_heads) * inputs.model.head_dim
         yield norm(block, "qk norm", width, tokens / inputs.rank.tp, inner=True, apart=2)
     yield from _rotary(block, tokens)
     yield from disentangled_scores(block)
@@ -365,6 +366,9 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
     if model.compressed_attention:
         yield from _compressed_projections(block, model.compressed_attention, tokens)
         return
+    if model.shared_blocks:
+        for name in ("q", "k", "v"):
+            yield from own_product(block, f"own_{name}", model.shared_blocks.attention_rank)
     if inputs.fused_qkv:
         # With those of an indexer, which read the same (MinimaxM3QKVParallelLinearWithIndexer of vLLM).
         yield from linear(block, "qkv", ("q", "k", "v", *_scorer(inputs)), tokens, inputs.hidden_bytes)
@@ -426,7 +430,7 @@ def _rotary(block: Block, tokens: Array) -> Iterator[Operator]:
     inputs, model = block.inputs, block.inputs.model
     if model.position == "rope":
         kind = inputs.kernels.rotary
-        heads = model.heads / inputs.rank.tp + kv_heads_per_rank(model, inputs.rank.tp)
+        heads = model.heads / inputs.rank.tp + kv_heads_per_rank(model, inputs.rank.tp) * float(not model.borrows)
         tensor_bytes = tokens * heads * model.qk_head_dim * model.rotary_fraction * inputs.element_bytes
         yield memory_bound(block, "rotary", "qkv", tensor_bytes, ROTARY_PASSES[kind], ROTARY_LAUNCHES[kind])
 

@@ -138,6 +138,29 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         yield from beside(block, adapter, tokens)
 
 
+def own_product(block: Block, name: str, rank: int) -> Iterator[Operator]:
+    """What a layer adds to weights that it shares with others, through a narrow width: two products.
+
+        C = (A D) U,  D: inputs x rank, U: rank x outputs, both of the layer alone
+
+    Parameters
+    ----------
+    block : a kind of layer with its weights, and the inputs of the graph
+    name : of the weights, without `_down` and `_up`; those that the layer lacks are passed over
+    rank : width between the two [-]
+
+    Returns
+    -------
+    iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
+
+    Source: Zamba2Attention and Zamba2MLP of transformers.
+    """
+    inputs, tokens = block.inputs, block.inputs.rank.tokens
+    yield from linear(block, f"{name}_down".replace("_", " "), (f"{name}_down",), tokens, inputs.zeros)
+    narrow_bytes = tokens * rank * inputs.element_bytes
+    yield from linear(block, f"{name}_up".replace("_", " "), (f"{name}_up",), tokens, narrow_bytes)
+
+
 def beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:
     """Build the operators that an adapter runs beside the product of its weight.
 

@@ -43,7 +43,7 @@ class Part(Immutable):
     @property
     def parameters(self) -> int:
         """Parameters without adapters [-]."""
-        return int(sum(count * weight.parameters for count, weights in self.groups for weight in weights))
+        return round(sum(count * weight.parameters for count, weights in self.groups for weight in weights))
 
     @property
     def learns(self) -> bool:

@@ -15,6 +15,7 @@ from xe_sizer.graph.blocks import (
     linear,
     memory_bound,
     norm,
+    own_product,
     residual,
     visited_places,
 )
@@ -179,6 +180,8 @@ def _dense(block: Block) -> Iterator[Operator]:
         waiting = there * tokens * inputs.model.ffn / inputs.rank.tp * inputs.returned_bytes
         for op in linear(block, "up", ("up",), tokens, up_bytes):
             yield replace(op, forward_temporary_bytes=op.forward_temporary_bytes + waiting)
+    if inputs.model.shared_blocks:
+        yield from own_product(block, "own", inputs.model.shared_blocks.mlp_rank)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     # In place the backward computes what the down projection has read once more, and the gradients of gate and up, in
     # the gradient of that and in gate and up (Unsloth kernels/swiglu.py, _DWf_DW_dfg_kernel).
@@ -192,6 +195,7 @@ def _dense(block: Block) -> Iterator[Operator]:
     same = float(inputs.model.activation == "relu" and not inputs.drops("mlp")) * width * inputs.returned_bytes
     for op in linear(block, "down", ("down",), tokens, width * inputs.element_bytes * float(not joined)):
         yield replace(op, forward_temporary_bytes=np.maximum(op.forward_temporary_bytes - same, 0.0))
+    yield from linear(block, "own out", ("own_out",), tokens, inputs.hidden_bytes)
 
 
 def _tiled(block: Block) -> Iterator[Operator]:

@@ -179,14 +179,27 @@ class Experts(Immutable, eq=True):
     loop: str = "modules"
 
 
+class LayerEmbedding(Immutable, eq=True):
+    """A second table of tokens, with a row of `size` for every layer, which adds it to the state behind its MLP.
+
+    The row is gated by the state and widened to it. vocab : rows of the table
+    Source: Gemma4TextDecoderLayer of transformers (per-layer embeddings, as in Gemma 3n).
+    """
+
+    size: int
+    vocab: int
+
+
 class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
     kind : mamba-1 (arXiv:2312.00752), mamba-2 (arXiv:2405.21060), gated-delta-net (arXiv:2412.06464),
-    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel, or short-convolution between two
-    gates (arXiv:2511.23404), which has no state beside its last tokens
+    kimi-delta-attention (arXiv:2510.26692), whose state decays channel by channel, lightning-attention
+    (arXiv:2501.08313), whose state decays at a fixed rate, or short-convolution between two gates (arXiv:2511.23404),
+    which has no state beside its last tokens
     inner : channels that are mixed; mamba-2 and delta nets: `heads` of `head_dim`, each with a state of `state` rows
     groups : heads share input and output projections of the state by group (mamba-2)
+    gate_norm : a norm behind the gate, of all channels (mamba-2)
     dt_rank : rank of the step size (mamba-1); inner_norms : norms on step size, input and output (Jamba)
     key_heads, key_head_dim : of queries and keys (delta nets)
     input_parts : products that queries, keys, values and gate take together, and decay and step size (delta nets)
@@ -200,6 +213,7 @@ class StateSpace(Immutable, eq=True):
     heads: int = 0
     head_dim: int = 0
     groups: int = 1
+    gate_norm: bool = True
     dt_rank: int = 0
     inner_norms: bool = False
     key_heads: int = 0
@@ -215,12 +229,29 @@ class StateSpace(Immutable, eq=True):
 
     @property
     def mixed_channels(self) -> int:
-        """Channels that pass through the short convolution."""
+        """Channels that pass through the short convolution, or the activation that stands in its place."""
         if self.kind == "mamba-1":
             return self.inner
         if self.kind == "mamba-2":
             return self.inner + 2 * self.groups * self.state
+        if self.kind == "lightning-attention":
+            return 3 * self.inner
         return self.inner + 2 * self.key_heads * self.key_head_dim
+
+
+class SharedBlocks(Immutable, eq=True):
+    """Layers with attention, and their MLPs, that take turns at fewer sets of weights than there are layers.
+
+    sets : of weights, of each kind of layer: one in ALBERT (arXiv:1909.11942), up to two in Zamba2 (arXiv:2411.15242)
+    mlp_rank, attention_rank : widths through which every layer adds weights of its own to gate and up, and to queries,
+    keys and values, as an adapter does; 0: none
+    projection : every MLP has a product of its own behind it
+    """
+
+    sets: int
+    mlp_rank: int = 0
+    attention_rank: int = 0
+    projection: bool = False
 
 
 class Projector(Immutable, eq=True):
@@ -287,6 +318,7 @@ class LayerKind(Immutable, eq=True):
 
     source : it belongs to the encoder of an encoder-decoder; cross : it also attends to what the encoder returns
     bare : without a norm before its attention, behind an embedding that has one (ModernBERT)
+    borrows : it attends to the keys and values of a layer before, and has none of its own
     """
 
     mixer: str | None = "attention"
@@ -294,10 +326,16 @@ class LayerKind(Immutable, eq=True):
     source: bool = False
     cross: bool = False
     bare: bool = False
+    borrows: bool = False
 
     @property
     def attends(self) -> bool:
         return self.mixer is not None and self.mixer != "state-space"
+
+    @property
+    def recurs(self) -> bool:
+        """Whether it has a state-space mixer, alone or beside its attention."""
+        return self.mixer in ("state-space", MIXERS["P"])
 
 
 MIXERS = {
@@ -307,9 +345,12 @@ MIXERS = {
     "H": "dense compressed attention", "T": "picked entries of dense compressed attention",
     "t": "picked entries of dense compressed attention, lent and picked before",
     "i": "picked entries of dense compressed attention, lent", "M": "state-space",
+    "P": "attention beside state-space",
 }  # fmt: skip
 ATTENDING = frozenset(MIXERS) - {"M"}
 """Letters of layers with attention."""
+RECURRING = frozenset("MP")
+"""Letters of layers with a state-space mixer."""
 
 
 class Entries(Immutable, eq=True):
@@ -344,6 +385,8 @@ class ModelShape(Immutable, eq=True):
     `sliding_window` tokens apply to `windowed_layers` of the layers; the others attend to everything.
     `parallel_block`: attention and MLP read the same input and share one residual addition (GPT-J, Falcon).
     `kv_layers`: layers with keys and values of their own; the others reuse a neighbour's (None: all have).
+    `borrowing_layers`, the last ones, attend to keys and values of the last layer of their kind before them (Gemma 4);
+    `borrowing_ffn`: width of their MLPs where it is another. `layer_embedding`: what every layer adds of each token.
     `fused`: projections that the reference implementation stores as one matrix (qkv, gate_up). `dropout`: where
     its published configuration drops (embedding, attention, hidden, mlp). `soft_caps`: where values pass a tanh
     (scores, logits). `held_scores`: copies of the scores that its eager attention holds longer than it needs them
@@ -356,7 +399,8 @@ class ModelShape(Immutable, eq=True):
     writes out step by step (`geglu-new` with a gate), `swiglu-clamped` the one of gpt-oss.
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, S attention to the tokens
     that the indexer of a layer before picked, D attention to all tokens in a model with an indexer, those of `ENTRIES`
-    compressed attention, M state-space, - dense MLP, E experts. With one norm a layer each letter is all that the layer
+    compressed attention, M state-space, P attention and state-space on the same input, - dense MLP, E experts. With
+    one norm a layer each letter is all that the layer
     holds, with more an MLP follows; None: attention in every layer. With `global_attention` the layers of letter * are
     the windowed ones.
     `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
@@ -379,8 +423,9 @@ class ModelShape(Immutable, eq=True):
     `vision`: the encoder of images, no part of the language model's parameters.
     `mtp_layers`: modules that predict further tokens, no part of `layers` (`graph.drafter` builds one);
     `trained_mtp_layers`: of these, or as many more, that are trained behind the layers.
+    `shared_blocks`: layers that have their weights in common, each with FLOPs and a cache of its own.
     `joined_width`: of the states that a drafter joins to its own width before its layers, 0: none; `doubled_input`:
-    its queries, keys and values are projected from the token's embedding beside the state (EAGLE-3).
+    its queries, keys and values are projected from the token's embedding beside the state (EAGLE-3, Zamba2).
     `released`: month of its release, as a date begins; None where that is not known.
     `rotary_base` and `rotary_scaling`: wavelengths of rotary positions, which change neither memory nor time.
     `assumptions`: what the source of the shape left open, or what this shape cannot express, in words; `guesses` are
@@ -428,6 +473,9 @@ class ModelShape(Immutable, eq=True):
     windowed_layers: int = 0
     attention_sinks: bool = False
     kv_layers: int | None = None
+    borrowing_layers: int = 0
+    borrowing_ffn: int | None = None
+    layer_embedding: LayerEmbedding | None = None
     values_are_keys: bool = False
     global_attention: GlobalAttention | None = None
     latent_attention: LatentAttention | None = None
@@ -439,6 +487,7 @@ class ModelShape(Immutable, eq=True):
     experts: Experts | None = None
     layer_pattern: str | None = None
     state_space: StateSpace | None = None
+    shared_blocks: SharedBlocks | None = None
     output_gate: bool = False
     checkpoint_format: str | None = None
     fp8_checkpoint: str | None = None
@@ -471,6 +520,21 @@ class ModelShape(Immutable, eq=True):
         return self.activation in GATED_ACTIVATIONS
 
     @property
+    def most_stages(self) -> int:
+        """Pipeline stages that its layers can be cut into at most [-]: not those that have weights in common."""
+        return 1 if self.shared_blocks else self.layers
+
+    @property
+    def borrows(self) -> bool:
+        """Whether all layers attend to keys and values of others, as of one kind they do (`seen_by`)."""
+        return self.borrowing_layers == self.layers
+
+    @property
+    def own_kv_heads(self) -> int:
+        """Heads of keys and values that a layer makes itself [-]."""
+        return 0 if self.borrows else self.kv_heads
+
+    @property
     def logits(self) -> int:
         """Logits of a token."""
         return self.head_vocab or self.vocab
@@ -485,7 +549,9 @@ class ModelShape(Immutable, eq=True):
         return self.latent_attention.v_head_dim if self.latent_attention else self.head_dim
 
     def seen_by(self, kind: LayerKind) -> ModelShape:
-        """The model with the attention of one kind of layer as that of all."""
+        """The model with the attention, and the width of the MLP, of one kind of layer as those of all."""
+        if 0 < self.borrowing_layers < self.layers:
+            return _borrowing(self, kind.borrows).seen_by(kind)
         if kind.source:
             return _as_encoder(self)
         if self.compressed_attention and kind.attends:
@@ -517,7 +583,8 @@ class ModelShape(Immutable, eq=True):
         mlp = "experts" if experts and past > 0 and past % experts.every_n_layers == 0 else "dense"
         source = index < self.encoder_layers
         cross = self.encoder_layers > 0 and not source
-        return LayerKind(MIXERS[letter], mlp, source, cross, self.bare_first_layer and index == 0)
+        bare, borrows = self.bare_first_layer and index == 0, index >= self.layers - self.borrowing_layers
+        return LayerKind(MIXERS[letter], mlp, source, cross, bare, borrows)
 
     def with_layers(self, layers: int) -> ModelShape:
         """The model cut or continued to so many layers, which follow each other as its own do.
@@ -538,6 +605,7 @@ class ModelShape(Immutable, eq=True):
             layer_pattern=pattern,
             windowed_layers=windowed,
             kv_layers=self.kv_layers and max(round(layers * self.kv_layers / self.layers), 1),
+            borrowing_layers=round(layers * self.borrowing_layers / self.layers),
             encoder_layers=round(layers * self.encoder_layers / self.layers),
         )
 
@@ -571,6 +639,13 @@ class ModelShape(Immutable, eq=True):
 @lru_cache(maxsize=256)
 def _as_encoder(model: ModelShape) -> ModelShape:
     return replace(model, bidirectional=True)
+
+
+@lru_cache(maxsize=256)
+def _borrowing(model: ModelShape, borrows: bool) -> ModelShape:
+    """Keys and values of layers before in every layer, or in none."""
+    ffn = (borrows and model.borrowing_ffn) or model.ffn
+    return replace(model, ffn=ffn, borrowing_layers=model.layers if borrows else 0, borrowing_ffn=None)
 
 
 @lru_cache(maxsize=256)

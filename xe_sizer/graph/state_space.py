@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 MODULE = "state_space"
 # Tokens of a chunk: the defaults of mamba-ssm (256, of Megatron-LM 128) and of flash-linear-attention (64).
-CHUNK = {"mamba-2": 128, "gated-delta-net": 64, "kimi-delta-attention": 64}
+CHUNK = {"mamba-2": 128, "gated-delta-net": 64, "kimi-delta-attention": 64, "lightning-attention": 64}
 SHORT = "short-convolution"
 DELTA = ("gated-delta-net", "kimi-delta-attention")
-# Kernels of a forward: profiled (flash-linear-attention 0.6), counted (mamba-ssm).
-KERNELS = {"mamba-2": 5.0, "gated-delta-net": 9.0, "kimi-delta-attention": 11.0}
+# Kernels of a forward: profiled (flash-linear-attention 0.6), counted (mamba-ssm; states and outputs in the simple_gla
+# of flash-linear-attention, which lightning attention is).
+KERNELS = {"mamba-2": 5.0, "gated-delta-net": 9.0, "kimi-delta-attention": 11.0, "lightning-attention": 2.0}
 SCORE_BYTES = 12.0  # counted: a score within a chunk is written and read in float32, its inverse written and read
 # Fitted, of a channel and head: decays of every channel, and queries and keys times them, between the kernels; 4.5 ns
 # of a token and head on H100, 3.1 on B200 and 17.7 on L40S.
@@ -57,8 +58,10 @@ def _inputs(block: Block, space: StateSpace, operators: Iterator[Operator]) -> I
             yield op
 
 
-def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
+def state_space_half(block: Block, space: StateSpace, own_norm: bool = True) -> Iterator[Operator]:
     """Operators of the mixer, in order. Tensor parallelism splits its heads, or its channels.
+
+    Beside attention, which has normed the input, it adds its output to the same residual.
 
         operators = norm, projections in, convolution, scan, gate, projection out, residual
         operators = norm, projection in, gate, convolution, gate, projection out, residual      short-convolution
@@ -67,6 +70,7 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     ----------
     block : a kind of layer, with the inputs of the graph; sizes of shape (rank shape,)
     space : kind and sizes of the mixer
+    own_norm : whether a norm stands before it
 
     Returns
     -------
@@ -77,7 +81,8 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
     inputs, tokens = block.inputs, block.inputs.rank.tokens
     tp, e = inputs.rank.tp, inputs.element_bytes
     inner, mixed = (tokens * width / tp for width in (space.inner, space.mixed_channels))
-    yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
+    if own_norm:
+        yield norm(block, "input norm", inputs.model.hidden, inputs.rank.resident_tokens)
     yield enter_parallel(block, "state space", MODULE)
     yield from _inputs(block, space, linear(block, "projection in", ("in",), tokens, inputs.hidden_bytes))
     if space.kind == SHORT:
@@ -94,7 +99,8 @@ def state_space_half(block: Block, space: StateSpace) -> Iterator[Operator]:
         yield from linear(block, f"{name} up", (f"{name}_up",), tokens, tokens * getattr(space, f"{name}_rank") * e)
     # The fused kernels keep what the projection returned, and rebuild the rest from it in the backward.
     kept = (inner + mixed) * e
-    yield memory_bound(block, "convolution", MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)
+    mixing = "convolution" if space.conv_kernel > 1 else "activation"
+    yield memory_bound(block, mixing, MODULE, mixed * e, CONV_PASSES, CONV_LAUNCHES, kept)
     if space.kind == "mamba-1":
         yield from linear(block, "state projection", ("x",), tokens, inner * e)
         # Every rank's channels need the whole step sizes and states, which are sums over the ranks' channels.
@@ -189,6 +195,15 @@ def _chunked(block: Block, space: StateSpace) -> Scan:
         )
         moved = (7.0 * n + 6.0 * p) * e + SCORE_BYTES * length + 2.0 * n * p * e / length + 4.0 * n * shared * e
         moved = moved + (CHANNEL_GATE_BYTES * n if space.kind == "kimi-delta-attention" else 0.0)
+    elif space.kind == "lightning-attention":
+        products = (
+            (length, length, n, heads),  # queries with keys
+            (length, p, length, heads),  # within the chunk
+            (n, p, length, heads),  # into the state
+            (length, p, n, heads),  # out of it
+        )
+        # One kernel reads keys and values and writes the state before each chunk, the other reads all and writes.
+        moved = 3.0 * (n + p) * e + 2.0 * n * p * e / length
     else:
         groups = chunks * np.maximum(space.groups / rank.tp, 1.0)
         products = (

@@ -24,10 +24,11 @@ from xe_sizer.graph.blocks import (
     memory_bound,
     mixed_streams,
     norm,
+    residual,
 )
 from xe_sizer.graph.drafter import mtp_module
 from xe_sizer.graph.inputs import MASK, Block, head_adapters
-from xe_sizer.graph.mlp import PLAIN_PASSES, experts_half, mlp_half
+from xe_sizer.graph.mlp import PLAIN_PASSES, activation, experts_half, mlp_half
 from xe_sizer.graph.model import CLASSES, MASKED, NO_HEAD, NUM_CLASSES, OVER_VOCABULARY, REPLACED, VALUES, WORDS
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.recompute import with_recomputation
@@ -275,7 +276,7 @@ def layer_kinds(inputs: GraphInputs) -> tuple[tuple[float, tuple[Operator, ...]]
         weights = {weight.name: weight for weight in layer_weights(model, kind)}
         block = Block(inputs.seen_by(kind), weights, float(layers))
         crossed = cross_attention(block, inputs.rank) if kind.cross else ()
-        operators = (*_mixer(block, kind), *crossed, *_mlp(block, kind))
+        operators = (*_mixer(block, kind), *crossed, *_mlp(block, kind), *_own_embedding(block))
         kinds.append((float(layers), with_recomputation(operators, block.inputs)))
     return tuple(kinds)
 
@@ -285,8 +286,8 @@ def _mixer(block: Block, kind: LayerKind) -> Iterator[Operator]:
         yield from mixed_streams(block, "mixer streams")
     if kind.attends:
         yield from attention_half(block, not (kind.bare or block.inputs.model.post_norm))
-    elif kind.mixer and block.inputs.model.state_space:
-        yield from state_space_half(block, block.inputs.model.state_space)
+    if kind.recurs and block.inputs.model.state_space:
+        yield from state_space_half(block, block.inputs.model.state_space, own_norm=not kind.attends)
 
 
 def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
@@ -298,6 +299,20 @@ def _mlp(block: Block, kind: LayerKind) -> Iterator[Operator]:
         yield from experts_half(block, block.inputs.model.experts)
     elif kind.mlp:
         yield from mlp_half(block, own_norm)
+
+
+def _own_embedding(block: Block) -> Iterator[Operator]:
+    """What a layer adds of its own embedding of each token: two products, an activation between them, norm and sum."""
+    inputs, own = block.inputs, block.inputs.model.layer_embedding
+    if own is None:
+        return
+    tokens, resident = inputs.rank.tokens, inputs.rank.resident_tokens
+    rows = tokens * own.size * inputs.returned_bytes
+    yield from linear(block, "input gate", ("input_gate",), tokens, inputs.hidden_bytes)
+    yield activation(block, "input activation", "mlp", tokens * own.size)
+    yield from linear(block, "input projection", ("input_projection",), tokens, rows)
+    yield norm(block, "layer input norm", inputs.model.hidden, resident)
+    yield residual(block, "layer input residual")
 
 
 def layer_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
@@ -338,7 +353,7 @@ def sequence_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         block = Block(inputs.seen_by(kind), {}, float(layers))
         if kind.attends:
             operators += attention_core(block)
-        elif kind.mixer and inputs.model.state_space:
+        if kind.recurs and inputs.model.state_space:
             operators.append(scan(block, inputs.model.state_space))
     return tuple(operators)
 
@@ -348,6 +363,7 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 
         forward bytes = LOOKUP_PASSES x tables x resident tokens x hidden x element
         backward bytes = SCATTER_PASSES x resident tokens x hidden x element + table elements / tp x element
+        rows of a table with a row for every layer are as wide as all of them together
 
     Parameters
     ----------
@@ -368,14 +384,16 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
     if model.encoder_layers:
         resident, tokens = resident + inputs.decoding.rank.resident_tokens, tokens + inputs.decoding.rank.tokens
     rows = resident * model.hidden * inputs.element_bytes
+    own = model.layer_embedding
+    of_layers = resident * (model.layers * own.size if own else 0) * inputs.element_bytes
     gradient = sum(table.parameters for table in learned) / rank.tp * inputs.element_bytes
     lookup = MemoryBound(
         name="embedding",
         module="embedding",
         layers=1.0,
         saved_bytes=inputs.drops("embedding") * MASK * resident * model.hidden,
-        forward_bytes=LOOKUP_PASSES * rows * len(tables),
-        backward_bytes=(SCATTER_PASSES * rows + gradient) * learns,
+        forward_bytes=LOOKUP_PASSES * (rows * (len(tables) - (own is not None)) + of_layers),
+        backward_bytes=(SCATTER_PASSES * (rows + of_layers) + gradient) * learns,
         forward_launches=float(len(tables)),
         backward_launches=2.0 * learns,
         temporary_bytes=inputs.zeros,
@@ -391,6 +409,8 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
         rows_shared,
         *((norm(block, "embedding norm", normed, resident),) if model.embedding_norm else ()),
         *linear(block, "embedding projection", ("embedding_in",), tokens, input_bytes),
+        *linear(block, "layer inputs", ("layer_inputs",), tokens, inputs.hidden_bytes),
+        *((norm(block, "layer inputs norm", model.layers * own.size, tokens),) if own else ()),
         *((norm(block, JOINING[0], model.joined_width, tokens),) if model.joined_width else ()),
         *linear(block, JOINING[1], ("joined",), tokens, tokens * model.joined_width * inputs.element_bytes),
         *_ngram_lookups(inputs, weights),

@@ -13,7 +13,15 @@ from xe_sizer.graph.model import CLASSES, NO_HEAD, NUM_CLASSES, REPLACED, VALUES
 from xe_sizer.immutable import Immutable
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import CompressedAttention, Experts, LatentAttention, LayerKind, ModelShape, StateSpace
+    from xe_sizer.graph.model import (
+        CompressedAttention,
+        Experts,
+        LatentAttention,
+        LayerKind,
+        ModelShape,
+        SharedBlocks,
+        StateSpace,
+    )
     from xe_sizer.graph.operators import Array
 
 # Weight tensors, and groups of them.
@@ -28,12 +36,12 @@ class Weight(Immutable):
     """One weight tensor of one layer, or of the whole model.
 
     name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, output_gate, o_down,
-             entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights,
-             sinks, in, x, dt, decay_down, decay_up, gate_down, gate_up, out and the vectors of state-space mixers,
-             streams, stream_down, stream_up, stream_shares, ngram_table, ngram_values, ngram_scales,
-             gate, up, down, router, latent_down,
-             latent_up, expert_gate, expert_up, expert_down, shared_gate,
-             shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type,
+             entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights, sinks, in, x, dt, decay_down,
+             decay_up, gate_down, gate_up, out and the vectors of state-space mixers, own_q_down, own_q_up, the same of
+             k and v, own_down, own_up, own_out of layers that share the others, streams, stream_down, stream_up,
+             stream_shares, ngram_table, ngram_values, ngram_scales, gate, up, down, input_gate, input_projection,
+             router, latent_down, latent_up, expert_gate, expert_up, expert_down, shared_gate, shared_expert_gate,
+             shared_expert_up, shared_expert_down, embedding, position, token_type, layer_embedding, layer_inputs,
              relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler, classifier, and
              the norms (`*_norm`)
     module   embedding | norm | qkv | attention | output_projection | state_space | mlp | experts | router | head
@@ -44,6 +52,7 @@ class Weight(Immutable):
     copies   experts [-]
     split    how tensor parallelism shards it: column | row | vocabulary | expert | replicated
     shards   most shards it can be split into [-]; further ranks hold copies (heads of keys and values); None: any
+    sharing  layers of a kind over their sets of weights [-]: of what they have in common each layer counts a part
     """
 
     name: str
@@ -55,21 +64,22 @@ class Weight(Immutable):
     copies: int = 1
     split: str = "replicated"
     shards: int | None = None
+    sharing: float = 1.0
 
     @property
-    def parameters(self) -> int:
-        """Elements of all copies [-]."""
-        return self.copies * (self.inputs * self.outputs + self.bias)
+    def parameters(self) -> float:
+        """Elements of all copies, a layer's part of them [-]."""
+        return self.matrix_elements + self.bias_elements
 
     @property
     def matrix_elements(self) -> float:
-        """Elements of all copies without their biases [-]."""
-        return float(self.copies * self.inputs * self.outputs)
+        """Elements of all copies without their biases, a layer's part of them [-]."""
+        return self.copies * self.inputs * self.outputs / self.sharing
 
     @property
     def bias_elements(self) -> float:
-        """Elements of the biases of all copies [-]."""
-        return float(self.copies * self.bias)
+        """Elements of the biases of all copies, a layer's part of them [-]."""
+        return self.copies * self.bias / self.sharing
 
     def output_shards(self, tp: Array) -> Array:
         """Ranks that share the outputs of a column-parallel weight; further ranks hold copies [-]."""
@@ -154,12 +164,13 @@ class ParameterCount(Immutable):
 def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
     """Build the weights of one layer of a kind.
 
-    With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them.
+    With cross-layer attention (`kv_layers`) only some layers have k and v; here is a layer that has them. What layers
+    have in common counts in parts (`Weight.sharing`).
     """
     mixer: tuple[Weight, ...] = ()
     mlp: tuple[Weight, ...] = ()
+    seen = model.seen_by(kind)
     if kind.attends:
-        seen = model.seen_by(kind)
         latent = seen.latent_attention
         mixer = (
             _latent_weights(seen, latent)
@@ -168,11 +179,15 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
             if seen.compressed_attention
             else _attention_weights(seen)
         )
-    elif kind.mixer and model.state_space:
-        mixer = STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
+    if kind.borrows:
+        mixer = tuple(weight for weight in mixer if weight.name not in ("k", "v", "k_norm"))
+    if kind.recurs and model.state_space:
+        mixer += STATE_SPACE_WEIGHTS[model.state_space.kind](model, model.state_space)
     if kind.mlp:
-        mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(model)
-    norms = [norm_weight(model, name, model.hidden) for name in LAYER_NORMS[model.norms_per_layer]]
+        mlp = _expert_weights(model, model.experts) if kind.mlp == "experts" and model.experts else _mlp_weights(seen)
+    doubled = model.doubled_input and kind.attends and model.norms_per_layer == 1
+    read = model.hidden * (2 if doubled else 1)  # a drafter has its second norm among those of what it joins
+    norms = [norm_weight(model, name, read) for name in LAYER_NORMS[model.norms_per_layer]]
     cross: tuple[Weight, ...] = ()  # the attention to the encoder's output has the projections of that to its own
     if kind.cross:
         norms.append(norm_weight(model, "cross_norm", model.hidden))
@@ -180,7 +195,38 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
         cross = tuple(replace(weight, name=f"cross_{weight.name}") for weight in own)
     if kind.bare:
         norms = norms[1:]
-    return (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp)
+    weights = (*_present(norms), *_stream_weights(model, kind), *mixer, *cross, *mlp, *_input_weights(model))
+    if model.shared_blocks is None or kind.recurs:
+        return weights
+    layers = dict(model.layer_kinds)[kind]
+    sharing = layers / min(model.shared_blocks.sets, layers)
+    common = (replace(weight, sharing=sharing) for weight in weights)
+    return (*common, *_own_weights(model, kind, model.shared_blocks))
+
+
+def _input_weights(model: ModelShape) -> Iterator[Weight]:
+    """What gates and widens a layer's own embedding of a token, and the norm behind it."""
+    if model.layer_embedding:
+        size = model.layer_embedding.size
+        yield linear_weight("input_gate", "mlp", model.hidden, size, False, "replicated")
+        yield linear_weight("input_projection", "mlp", size, model.hidden, False, "replicated")
+        yield norm_weight(model, "layer_input_norm", model.hidden)
+
+
+def _own_weights(model: ModelShape, kind: LayerKind, shared: SharedBlocks) -> Iterator[Weight]:
+    """What layers with shared weights have of their own (Zamba2Attention, Zamba2MLP and Zamba2HybridLayer)."""
+    width = model.hidden * (2 if model.doubled_input else 1)
+    if kind.attends and shared.attention_rank:
+        for name, outputs in (("q", model.heads), ("k", model.kv_heads), ("v", model.kv_heads)):
+            yield linear_weight(f"own_{name}_down", "qkv", width, shared.attention_rank, False, "replicated")
+            yield linear_weight(
+                f"own_{name}_up", "qkv", shared.attention_rank, outputs * model.head_dim, False, "column"
+            )
+    if kind.mlp and shared.mlp_rank:
+        yield linear_weight("own_down", "mlp", model.hidden, shared.mlp_rank, False, "replicated")
+        yield linear_weight("own_up", "mlp", shared.mlp_rank, model.ffn * (2 if model.gated else 1), False, "column")
+    if kind.mlp and shared.projection:
+        yield linear_weight("own_out", "mlp", model.hidden, model.hidden, False, "replicated")
 
 
 @lru_cache(maxsize=1024)
@@ -210,6 +256,11 @@ def embedding_weights(model: ModelShape) -> tuple[Weight, ...]:
     if model.embedding_norm:
         weights.append(replace(norm_weight(model, "embedding_norm", summed), copies=halves))
     weights += _ngram_weights(model)
+    if own := model.layer_embedding:  # of all layers, and what the token's embedding says of them, normed for each
+        rows = model.layers * own.size
+        weights.append(Weight("layer_embedding", "embedding", "embedding", own.vocab, rows, split="vocabulary"))
+        weights.append(linear_weight("layer_inputs", "embedding", model.hidden, rows, False, "replicated"))
+        weights.append(norm_weight(model, "layer_inputs_norm", own.size))
     if model.disentangled_positions:
         weights.append(Weight("relative_table", "embedding", "embedding", model.disentangled_positions, model.hidden))
         weights.append(norm_weight(model, "relative_norm", model.hidden))
@@ -318,15 +369,15 @@ def count_parameters(model: ModelShape) -> ParameterCount:
     if model.kv_layers is not None:
         shared = (weight for weight in layers[0][2] if weight.name in ("k", "v"))
         total -= (model.layers - model.kv_layers) * _sum(shared)
-    idle = 0
+    idle = 0.0
     if model.experts:
         experts = sum(count * _sum(w for w in weights if w.split == "expert") for _, count, weights in layers)
-        idle = experts // model.experts.count * (model.experts.count - model.experts.per_token)
+        idle = experts / model.experts.count * (model.experts.count - model.experts.per_token)
     if model.ngram_tables:
         tables = model.ngram_tables
         idle += (sum(tables.rows) - len(tables.rows) * tables.lookups) * tables.width
-    dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0) for mlp in ("dense", "experts"))
-    return ParameterCount(total, total - idle, dense, moe, embedding, head)
+    dense, moe = (next((_sum(w) for kind, _, w in layers if kind.mlp == mlp), 0.0) for mlp in ("dense", "experts"))
+    return ParameterCount(*(round(size) for size in (total, total - idle, dense, moe, embedding, head)))
 
 
 def count_tensors(model: ModelShape) -> int:
@@ -352,7 +403,7 @@ def _tensors(weights: Iterable[Weight]) -> int:
     return sum(weight.copies * (1 + (weight.bias > 0)) for weight in weights)
 
 
-def _sum(weights: Iterable[Weight]) -> int:
+def _sum(weights: Iterable[Weight]) -> float:
     return sum(weight.parameters for weight in weights)
 
 
@@ -621,6 +672,15 @@ def _mamba_2_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]
         _vector("dt_bias", space.heads),
         _vector("decay", space.heads),
         _vector("skip", space.heads),
+        *((_vector("gate_norm", space.inner),) if space.gate_norm else ()),
+        _mixer("out", space.inner, model.hidden, "row"),
+    )
+
+
+def _lightning_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, ...]:
+    """MiniMax in transformers: queries, keys, values and a gate; each head decays at a rate that is no parameter."""
+    return (
+        _mixer("in", model.hidden, space.mixed_channels + space.inner, "column"),
         _vector("gate_norm", space.inner),
         _mixer("out", space.inner, model.hidden, "row"),
     )
@@ -677,5 +737,6 @@ STATE_SPACE_WEIGHTS = {
     "mamba-2": _mamba_2_weights,
     "gated-delta-net": _delta_net_weights,
     "kimi-delta-attention": _kimi_delta_weights,
+    "lightning-attention": _lightning_weights,
     "short-convolution": _short_convolution_weights,
 }

@@ -138,7 +138,7 @@ def _refused(message: str, hint: str) -> InputError:
 def _shape(plan: Plan) -> dict[str, Any]:
     shape = plan.shape
     plan.said("model", "model.layers")
-    other = shape.state_space or shape.vision or shape.layer_pattern or shape.global_attention
+    other = shape.state_space or shape.vision or shape.layer_pattern or shape.global_attention or shape.shared_blocks
     if other or shape.activation not in _ACTIVATIONS or shape.norm not in _NORMS or shape.embedding_size:
         raise _refused(f"Megatron-LM has no arguments for the layers of {shape.name}", "choose another tool")
     flags: dict[str, Any] = {

@@ -23,17 +23,18 @@ class ScanLaw(Immutable, eq=True):
     backward: float = 6.3
 
 
-# Kernels in Triton, one after the other. Measured on an H100 (flash-linear-attention 0.6, heads of 128, prompts of 512
-# to 65,536 tokens): 2.1 ns of a token and head for gated delta nets, 4.5 for Kimi delta attention, 1.0 without a delta
-# rule; with 8 heads 1.75 us from chunk to chunk. Timed by aiconfigurator: 1.5 to 1.9 ns for gated delta nets on H200,
-# B200 and B300, 3.1 to 3.9 on RTX PRO 6000, 7.6 to 9 on L40S; 0.6 for Mamba-2 on B200, whose kernels (mamba-ssm) take
-# 1.45 times what the formula says. Their backward is fitted to training of 1.4B (48 layers, 4 x 4,096 tokens) at 102,
-# 239 and 360 TFLOP/s on A100, H200 and GB200 (state-spaces/mamba issue 904): 7.0, 6.1 and 6.0 times the forward. That
-# of the others is taken to be so too.
+# Kernels in Triton, one after the other. Measured on an H100 (flash-linear-attention 0.6, heads of 128, prompts of
+# 512 to 65,536 tokens): 2.1 ns of a token and head for gated delta nets, 4.5 for Kimi delta attention, 1.0 without a
+# delta rule, where the formula has 1.16; with 8 heads 1.75 us from chunk to chunk. Timed by aiconfigurator: 1.5 to
+# 1.9 ns for gated delta nets on H200, B200 and B300, 3.1 to 3.9 on RTX PRO 6000, 7.6 to 9 on L40S; 0.6 for Mamba-2 on
+# B200, whose kernels (mamba-ssm) take 1.45 times what the formula says. Their backward is fitted to training of 1.4B
+# (48 layers, 4 x 4,096 tokens) at 102, 239 and 360 TFLOP/s on A100, H200 and GB200 (state-spaces/mamba issue 904):
+# 7.0, 6.1 and 6.0 times the forward. That of the others is taken to be so too.
 LAWS = {
     "mamba-2": ScanLaw(135e12, 0.0, 1.45),
     "gated-delta-net": ScanLaw(135e12, 1.7e-6),
     "kimi-delta-attention": ScanLaw(135e12, 1.7e-6),
+    "lightning-attention": ScanLaw(135e12, 0.0),
 }
 # One kernel: FlashInfer's of gated delta nets takes 0.42 ns of a token and head on H100 and 0.32 on B200, 2.4 to 3 us
 # from chunk to chunk; FlashKDA 1.0 to 1.15 ns on Hopper, 0.8 on B200 (aiconfigurator: vLLM 0.24, and July 2026).

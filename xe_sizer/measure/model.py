@@ -112,6 +112,7 @@ def unbuilt(shape: ModelShape, seq_len: int) -> str | None:
     narrow = shape.windowed_layers and shape.sliding_window is not None and shape.sliding_window < seq_len
     without: dict[str, object] = {
         "latent attention": shape.latent_attention, "state-space layers": shape.state_space,
+        "weights that layers share": shape.shared_blocks, "embeddings of layers": shape.layer_embedding,
         "an encoder": shape.encoder_layers or shape.bidirectional, "an encoder of images": shape.vision,
         "learned positions": shape.learned_positions, "norms behind the blocks": shape.post_norm,
         "blocks side by side": shape.parallel_block, "capped logits": shape.soft_caps,

@@ -12,7 +12,15 @@ from msgspec import field
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.model import INDEXERS, Experts, Generator, LatentAttention, ModelShape, SparseIndexer
+from xe_sizer.graph.model import (
+    INDEXERS,
+    Experts,
+    Generator,
+    LatentAttention,
+    ModelShape,
+    SharedBlocks,
+    SparseIndexer,
+)
 from xe_sizer.immutable import Immutable
 from xe_sizer.profiles.huggingface_config import MAX_LAYERS, MINIMAX_SPARSE, QUIRKS, WINDOWED, Config, load_json
 from xe_sizer.profiles.huggingface_hybrids import HYBRID_QUIRKS, RECURRENT
@@ -60,7 +68,7 @@ class Family(Immutable, eq=True):
     """One model_type.
 
     `window`: the layers that look back a window, when the config has no `layer_types`. `recurrent`: some layers have a
-    state-space mixer in place of attention.
+    state-space mixer in place of attention. `attends`: some layers have attention, which has heads.
     """
 
     norm: str = "rmsnorm"
@@ -82,6 +90,7 @@ class Family(Immutable, eq=True):
     held_scores: tuple[str, ...] = ()
     window: str | None = None
     recurrent: bool = False
+    attends: bool = True
     moe: Moe | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -106,6 +115,7 @@ _GEMMA_3 = replace(
     },
 )  # fmt: skip
 _GPT = Family(norm="layernorm", activation="gelu", qkv_bias=True, output_bias=True, mlp_bias=True)
+_GPT_J = Family(norm="layernorm", norms=1, activation="gelu", mlp_bias=True, head_bias=True, parallel=True)
 _GPT_2 = replace(_GPT, position="learned", tied=True)
 _ROTARY_QKV_BIAS = Family(qkv_bias=("attention_bias", True), rotary=0.5)
 _COHERE = replace(_BIASED, norm="layernorm-nobias", norms=1, tied=True, parallel=True, wide_norm=True)
@@ -148,6 +158,7 @@ _LLAMA_4 = replace(
     moe=replace(_LOCAL, shared="intermediate_size", every="interleave_moe_layer_step"),
 )  # fmt: skip
 _APERTUS = replace(_BIASED, activation="relu2", qk_norm="perhead")
+_MAMBA = Family(norms=1, position="none", tied=True, recurrent=True, attends=False)
 _LFM = replace(_BIASED, tied=True, qk_norm="perhead", recurrent=True)
 _INKLING_MOE = Moe(
     count="n_routed_experts", or_ffn=("intermediate_size",), shared_count="n_shared_experts",
@@ -194,9 +205,9 @@ FAMILIES: Mapping[str, Family] = {
     "opt": replace(_GPT_2, activation="relu"),
     "gpt2": _GPT_2,
     "gpt_bigcode": _GPT_2,
-    "gptj": Family(
-        norm="layernorm", norms=1, activation="gelu", mlp_bias=True, head_bias=True, parallel=True
-    ),
+    "gpt_neo": replace(_GPT_2, qkv_bias=False),
+    "gptj": _GPT_J,
+    "codegen": _GPT_J,
     "gpt_neox": Family(
         norm="layernorm", activation="gelu", qkv_bias=("attention_bias", True),
         output_bias=("attention_bias", True), mlp_bias=True, parallel=True, rotary=0.25,
@@ -238,6 +249,7 @@ FAMILIES: Mapping[str, Family] = {
     "glm_moe_dsa": _LATENT,
     "mistral4": _LATENT,
     "deepseek": replace(_BIASED, moe=_DEEPSEEK),
+    "dots1": replace(_BIASED, qk_norm="perhead", moe=_DEEPSEEK),
     **dict.fromkeys(
         ("deepseek_v4", "deepseek_v41_text"),
         replace(_BIASED, moe=replace(_DEEPSEEK, first_dense=None, every=None, optional=False)),
@@ -259,6 +271,13 @@ FAMILIES: Mapping[str, Family] = {
     "apertus": _APERTUS,
     "apertus1p5_text": _APERTUS,
     "arcee": replace(_LLAMA, activation="relu2"),
+    "cosmos3_edge_text": replace(_LLAMA, activation="relu2"),
+    **dict.fromkeys(("bitnet", "cwm", "exaone", "granite_docling_text", "helium"), LLAMA_LIKE),
+    **dict.fromkeys(("internlm3", "minicpm", "minicpm3", "mllama_text_model"), LLAMA_LIKE),
+    "hyperclovax": replace(_LLAMA, norms=4),
+    "phi4_multimodal": Family(window="all"),
+    "phi4mm": Family(window="all"),
+    "vaultgemma": replace(_GEMMA_2, norms=2),
     "bailing_moe": _BAILING,
     "bailing_moe_v2": _BAILING,
     "ernie4_5": _ERNIE,
@@ -313,6 +332,13 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "bamba": replace(_LLAMA, recurrent=True),
     "jamba": Family(position="none", recurrent=True, moe=Moe(ffn="intermediate_size", every="expert_layer_period")),
+    "mamba": _MAMBA,
+    "mamba2": replace(_MAMBA, tied=False),
+    "mamba_ssm": _MAMBA,
+    "falcon_mamba": _MAMBA,
+    "falcon_h1": replace(_LLAMA, recurrent=True),
+    "zamba2": Family(norms=1, activation="geglu", tied=True, recurrent=True),
+    "minimax": Family(recurrent=True, moe=replace(_LOCAL, shared="shared_intermediate_size")),
     "lfm2": _LFM,
     "lfm2_moe": replace(_LFM, moe=Moe(first_dense="num_dense_layers")),
     "lfm3": _LFM,
@@ -379,34 +405,64 @@ TEXT_PARTS = {
     "glm5_next": "glm5_next_text",
     "deepseek_ref": "deepseek_v4",
     "deepseek_v41": "deepseek_v41_text",
+    "minimax_text_01": "minimax",
+    "minimax_m1": "minimax",
+    "glm4v": "glm4",
+    "glm4v_text": "glm4",
+    "glm46v": "glm4",
+    "glm_ocr_text": "glm4",
+    "glm4v_moe": "glm4_moe",
+    "glm4v_moe_text": "glm4_moe",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_omni_moe_text": "qwen3_moe",
+    "hy_v4_vl_text": "hy_v4",
+    "deepseek_ocr2_text": "deepseek",
+    "new": "gte",
+    "mllama": "mllama_text_model",
+    "gpt-sw3": "gpt2",
     "llava": "llama",
 }
 """Text model of a multimodal model_type whose `text_config` does not name its own."""
-_STATE_SPACE = "its config is not read yet, but 'xe-sizer profiles list model' has profiles with state-space layers"
-_RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
+_STATE_SPACE = "its layers with a state are not like those that are known"
+_RECURRENT = "its recurrence has no equation of memory and time here yet"
+_SEVERAL_TIMES = "a token passes its layers several times"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
 REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("mamba", "mamba2", "falcon_mamba", "falcon_h1", "zamba", "zamba2", "minimax", "minimax_text_01", "plamo2"),
-        _STATE_SPACE,
-    ),
+    "plamo2": "its state-space layers are of a kind of their own",
     **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
     **dict.fromkeys(
         ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
     ),
-    **dict.fromkeys(("hrm_text", "inkling2_loop_text"), "a token passes its layers several times"),
-    "albert": "its layers share one set of weights",
+    **dict.fromkeys(("hrm_text", "inkling2_loop", "inkling2_loop_text", "dory"), _SEVERAL_TIMES),
+    **dict.fromkeys(
+        ("gemma4_assistant", "gemma4_unified_assistant"), "it drafts for another model, whose cache it reads"
+    ),
+    "idefics": "some of its layers attend to images alone",
+    **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
+    **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
+    **dict.fromkeys(("diffusion_gemma", "diffusion_gemma_text"), "it writes a block of tokens in several passes"),
+    "zamba": "its state-space heads are those of no later model; Zamba2 is known",
+    "zaya": "its attention is compressed by convolutions, and its router is an MLP",
+    "jetmoe": "its attention heads are experts too",
+    "doge": "its attention picks keys by a learned mask",
     "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
     "nemotron-nas": "its layers differ from one another in heads and MLP width",
-    "gemma3n": "its layers share keys and values and embed every token again",
-    "gemma3n_text": "its layers share keys and values and embed every token again",
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "its layers carry four states, of which each computes one"),
 }  # fmt: skip
 """Model types that are known not to fit the shape, with the reason."""
+HINTS: Mapping[str, str] = {
+    **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "size the model that it drafts for"),
+    **dict.fromkeys(("gemma3n", "gemma3n_text"), "take gemma-4-e2b or gemma-4-e4b, which are as large and follow it"),
+    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), "no profile can describe it yet"),
+    **dict.fromkeys(("whisper", "clip", "vit"), "xe-sizer sizes language models, and encoders of text"),
+}
+"""What to do instead, where it is not to describe the model in a profile."""
 
 
 # Encoders and encoder-decoders by `model_type` of Hugging Face transformers: BERT and its kin, T5, BART.
 
+ROTATED = ("rotary", "rope")  # words for rotary positions
 PADDING_ROWS = 2  # of the position tables of RoBERTa and BART, which no token uses
 # Published: widths of generators over those of their discriminators (arXiv:2003.10555, table 6), base and all others.
 BASE_WIDTH, BASE_GENERATOR, USUAL_GENERATOR = 768, 1 / 3, 1 / 4
@@ -418,6 +474,11 @@ _BERT = Family(
 _ROBERTA = replace(_BERT, defaults={})
 _T5 = Family(norm="rmsnorm-t5", position="relative", tied=True, defaults={"max_position_embeddings": 512})
 _BART = replace(_BERT, head_bias=False, defaults={})
+_MODERNBERT = Family(
+    norm="layernorm-nobias", activation="geglu", tied=True, qkv_bias=("attention_bias", False),
+    output_bias=("attention_bias", False), mlp_bias=("mlp_bias", False), head_bias=("decoder_bias", True),
+    embedding_norm=True,
+)  # fmt: skip
 ENCODERS: Mapping[str, Family] = {
     "bert": _BERT,
     "distilbert": _BERT,
@@ -426,15 +487,21 @@ ENCODERS: Mapping[str, Family] = {
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
     "deberta-v2": replace(_ROBERTA, position="relative"),
-    "modernbert": Family(
-        norm="layernorm-nobias", activation="geglu", tied=True, qkv_bias=("attention_bias", False),
-        output_bias=("attention_bias", False), mlp_bias=("mlp_bias", False), head_bias=("decoder_bias", True),
-        embedding_norm=True,
-    ),
+    "modernbert": _MODERNBERT,
     "t5": _T5,
     "mt5": replace(_T5, tied=False),
     "bart": _BART,
     "mbart": _BART,
+    "albert": _BERT,
+    "mpnet": _ROBERTA,
+    "nomic_bert": replace(
+        _BERT, activation="swiglu", position="rope", qkv_bias=False, output_bias=False, mlp_bias=False
+    ),
+    "gte": replace(_BERT, activation="geglu", position="rope", mlp_bias=False, defaults={}),
+    "jina_embeddings_v3": replace(_BERT, position="rope", defaults={}),
+    "eurobert": replace(_LLAMA, head_bias=("mlp_bias", False)),
+    "llama_bidirec": _LLAMA,
+    "modernbert-decoder": _MODERNBERT,
 }  # fmt: skip
 
 
@@ -476,7 +543,45 @@ def _electra(config: Config, values: Values) -> Values:
 
 
 def _roberta(config: Config, values: Values) -> Values:
-    return {**_bert(config, values), "max_positions": max(values["max_positions"] - PADDING_ROWS, 1)}
+    found = _bert(config, values)
+    if config.word("position_embedding_type") in ROTATED:  # Jina v3 as its own code has it
+        config.assume("adapters for its tasks are left out")
+        return {**found, "position": "rope", "learned_positions": 0}
+    return {**found, "max_positions": max(values["max_positions"] - PADDING_ROWS, 1)}
+
+
+def _rotated_bert(config: Config, values: Values) -> Values:
+    """Nomic, GTE and Jina v3: rotary positions in place of a table."""
+    if values["activation"] == "geglu":
+        config.assume("biases of the MLP's second product are left out")
+    return _bert(config, values)
+
+
+def _albert(config: Config, values: Values) -> Values:
+    """ALBERT: layers of a group have one set of weights."""
+    if config.count("inner_group_num", default=1) > 1:
+        config.fail("several layers in a group are not supported yet", "inner_group_num")
+    return {**_bert(config, values), "shared_blocks": SharedBlocks(config.count("num_hidden_groups", default=1))}
+
+
+def _mpnet(config: Config, values: Values) -> Values:
+    """MPNet: a table of positions, and biases of relative ones, which all layers share."""
+    return {
+        **_roberta(config, values),
+        "token_types": 0,
+        "relative_buckets": config.count("relative_attention_num_buckets", default=32),
+    }
+
+
+def _both_ways(config: Config, values: Values) -> Values:
+    """Decoders whose tokens attend to all others: EuroBERT, and what embedding models make of a Llama."""
+    return {"bidirectional": True}
+
+
+def _modernbert_decoder(config: Config, values: Values) -> Values:
+    """Ettin's decoders: a ModernBERT that looks back, by half of the window."""
+    window = config.count("sliding_window", default=config.count("local_attention", default=128) // 2)
+    return {**_modernbert(config, values), "bidirectional": False, "sliding_window": window}
 
 
 def _distilbert(config: Config, values: Values) -> Values:
@@ -575,6 +680,14 @@ ENCODER_QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "mt5": _t5,
     "bart": _bart,
     "mbart": _mbart,
+    "albert": _albert,
+    "mpnet": _mpnet,
+    "nomic_bert": _rotated_bert,
+    "gte": _rotated_bert,
+    "jina_embeddings_v3": _rotated_bert,
+    "eurobert": _both_ways,
+    "llama_bidirec": _both_ways,
+    "modernbert-decoder": _modernbert_decoder,
 }
 
 
@@ -590,12 +703,18 @@ POSITIONS = (
     "max_position_embeddings", "n_positions", "max_seq_len", "model_max_length", "max_sequence_length",
     "seq_length", "n_ctx",
 )  # fmt: skip
+WITHOUT_POSITIONS = 2**20  # chosen: of a model that states no longest sequence, since nothing in it depends on one
 ROTARY = ("partial_rotary_factor", "rotary_pct", "rope_pct")
 LLAMA_KEYS = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size",
     "rms_norm_eps",
 )  # fmt: skip
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")  # as on a hub: the owner, and a name
+GATES = ("silu", "swish", "gelu")  # activations that MLPs like Llama's have
+BY_LAYER = frozenset({"gemma4_text", "dots3_note_text", "laguna", "step3p5"})  # types whose `per_layer_config` is known
+HINT = "describe the model in a profile"
+LIKE_IT = "describe a model like it in a profile, of the same widths and of layers that are known"
+TIED_INSIDE = frozenset({"llava", "llava_next_video", "llava_onevision", "fast_vlm", "video_llama_3"})
 SNAPSHOT = re.compile(r"[0-9a-f]{40}")
 # Where they are lists: a word, 0 and 1, or false and true for each layer.
 KINDS_OF_MLP = ("mlp_layer_types", "moe_layer_freq", "is_moe_layer")
@@ -649,19 +768,25 @@ def _name(path: Path, config: Config) -> str:
 
 def _text_model(config: Config) -> tuple[Config, str]:
     """The configuration of the language model: the whole file, or the text part of a multimodal one."""
-    kind = config.word("model_type") or ""
+    kind = config.word("model_type") or ("mamba_ssm" if config.has("ssm_cfg") else "")
+    if kind in REFUSED:
+        return config, kind
+    if isinstance(config.data.get("thinker_config"), dict):  # a model that speaks has its language model further in
+        config = config.section("thinker_config")
     if not isinstance(config.data.get("text_config"), dict):
         return config, TEXT_PARTS.get(kind, kind)
     text = config.section("text_config")
-    if not text.has("tie_word_embeddings") and config.has("tie_word_embeddings"):
-        text.data = {**text.data, "tie_word_embeddings": config.data["tie_word_embeddings"]}
+    if config.has("tie_word_embeddings"):
+        # The class with the head reads what stands outside; those of LLaVA tie where either says so.
+        inside = kind in TIED_INSIDE and text.flag("tie_word_embeddings", False)
+        text.data = {**text.data, "tie_word_embeddings": config.data["tie_word_embeddings"] or inside}
     part = text.word("model_type") or kind
     return text, TEXT_PARTS.get(part, part)
 
 
 def _tower(whole: Config, values: Values) -> VisionTower | None:
     """The encoder of images of a multimodal model, where it is of a kind that is known."""
-    if not any(isinstance(whole.data.get(part), dict) for part in ("text_config", "vision_config")):
+    if not any(isinstance(whole.data.get(part), dict) for part in ("text_config", "vision_config", "thinker_config")):
         return None
     tower = tower_from(whole, whole.word("model_type") or "", values["hidden"])
     if tower is None:
@@ -674,20 +799,37 @@ def _family(config: Config, kind: str) -> Family:
     where = config.locate("model_type")
     mixes = config.has("linear_num_value_heads", "mamba_d_state", "ssm_cfg")
     if kind in REFUSED or (mixes and kind not in FAMILIES):
-        reason = REFUSED.get(kind) or REFUSED["mamba"]
-        raise InputError(Problem(f"model type '{kind}' is not supported yet: {reason}", where))
+        reason = REFUSED.get(kind, _STATE_SPACE)
+        raise InputError(
+            Problem(f"model type '{kind}' is not supported yet: {reason}", where, HINTS.get(kind, LIKE_IT))
+        )
+    if config.data.get("per_layer_config") and kind not in BY_LAYER:
+        config.fail("layers that differ from each other are not supported yet", "per_layer_config", HINT)
     if config.flag("is_encoder_decoder", False) and kind not in ENCODERS:
-        raise InputError(Problem(f"model type '{kind}' is not supported: {REFUSED['umt5']}", where))
+        raise InputError(Problem(f"model type '{kind}' is not supported: {_NOT_A_LANGUAGE_MODEL}", where, HINT))
     if kind in KNOWN:
         return KNOWN[kind]
-    missing = [key for key in LLAMA_KEYS if not config.has(key)]
-    mixture = any("expert" in key and value for key, value in config.data.items())
-    if missing or mixture:
-        lacks = f"it lacks '{missing[0]}'" if missing else "it has experts"
+    lacks = _unlike_a_llama(config)
+    if lacks:
         text = f"model type '{kind}' is not known, and its keys are not those of a Llama: {lacks}"
-        raise InputError(Problem(text, where, "describe the model in a profile"))
+        raise InputError(Problem(text, where, HINT))
     config.guess(f"model type '{kind}' is not known; it is built like a Llama, as its keys suggest")
     return LLAMA_LIKE
+
+
+def _unlike_a_llama(config: Config) -> str | None:
+    """What in the keys of an undescribed type says that it is no Llama."""
+    missing = [key for key in LLAMA_KEYS if not config.has(key)]
+    activation, classes = config.word("hidden_act") or "silu", config.items("architectures") or ()
+    if missing:
+        return f"it lacks '{missing[0]}'"
+    if any("expert" in key and value for key, value in config.data.items()):
+        return "it has experts"
+    if not any(part in activation for part in GATES):
+        return f"its activation, {activation}, need not have a gate"
+    if any(str(name).endswith("ForMaskedLM") for name in classes):
+        return "it predicts masked tokens, as encoders do"
+    return None
 
 
 def _common(config: Config, family: Family) -> Values:
@@ -696,8 +838,8 @@ def _common(config: Config, family: Family) -> Values:
         if key not in config.data:
             config.data = {**config.data, key: value}
             config.assume(f"'{key}' is absent; {value} is what its class assumes")
-    heads, hidden = config.count(*HEADS), config.count(*HIDDEN)
-    positions = config.count(*POSITIONS)
+    heads, hidden = config.count(*HEADS) if family.attends else 1, config.count(*HIDDEN)
+    positions = config.count(*POSITIONS, default=None if family.attends else WITHOUT_POSITIONS)
     return {
         "layers": config.count(*LAYERS, default=len(config.items("layers_block_type") or ()) or None, most=MAX_LAYERS),
         "hidden": hidden,
@@ -730,7 +872,9 @@ def _common(config: Config, family: Family) -> Values:
 
 
 def _usual_ffn(config: Config, family: Family, hidden: int) -> int | None:
-    """Width of the dense MLP where none is stated: what classes assume, or nothing where every layer has experts."""
+    """Width of the dense MLP where none is stated: what classes assume, or nothing where no layer has one."""
+    if not family.attends:
+        return 0
     if family.moe and config.has(family.moe.count, "num_experts", "num_local_experts"):
         return 0
     return 4 * hidden if family.activation in ("gelu", "relu") else None
@@ -796,7 +940,7 @@ def _window(config: Config, family: Family, values: Values) -> Values:
     unknown = sorted({str(kind) for kind in types or ()} - ATTENTION - (RECURRENT if family.recurrent else set()))
     if unknown:
         config.fail(f"layers of type '{unknown[0]}' are not supported yet", "layer_types")
-    tokens = config.optional_count("sliding_window", "attention_chunk_size")
+    tokens = config.count("sliding_window", "attention_chunk_size", default=0, least=0)
     upper = family.window == "upper"
     if not family.window or not tokens or not config.flag("use_sliding_window", not upper):
         return {}

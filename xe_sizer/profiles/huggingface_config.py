@@ -11,7 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location, Problem
-from xe_sizer.graph.model import CompressedAttention, GlobalAttention, LatentAttention, NgramTables, SparseIndexer
+from xe_sizer.graph.model import (
+    CompressedAttention,
+    GlobalAttention,
+    LatentAttention,
+    LayerEmbedding,
+    NgramTables,
+    SparseIndexer,
+)
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.text import read_text
 
@@ -173,6 +180,20 @@ def _gpt_bigcode(config: Config, values: Values) -> Values:
 def _rotary_dim(config: Config, values: Values) -> Values:
     """Families that say how many elements of a head are rotated, not which share."""
     return {"rotary_fraction": min(1.0, config.count("rotary_dim", default=64) / values["head_dim"])}
+
+
+def _mllama(config: Config, values: Values) -> Values:
+    """Llama 3.2 with vision: layers between the others, which a text without images skips, have as many weights."""
+    config.assume("its layers that attend to images alone are taken to attend to the text, as the others do")
+    return {}
+
+
+def _gpt_neo(config: Config, values: Values) -> Values:
+    """GPT-Neo: every second layer looks back a window, unless `attention_layers` says which."""
+    kinds = config.items("attention_layers")
+    windowed = values["layers"] // 2 if kinds is None else sum(kind == "local" for kind in kinds)
+    window = config.count("window_size", default=256)
+    return {"sliding_window": window, "windowed_layers": min(windowed, values["layers"])} if windowed else {}
 
 
 def _gpt_neox(config: Config, values: Values) -> Values:
@@ -358,17 +379,43 @@ def _deepseek_v41(config: Config, values: Values) -> Values:
     return _compressed(config, values, pattern, sparse, dense) | own
 
 
+def of_layer(config: Config, layer: int) -> Config:
+    """What `per_layer_config` says of one layer, under its number with leading zeros or without; empty where nothing.
+
+    Source: HeterogeneousConfigMixin of transformers 5.24.
+    """
+    by_layer = config.section("per_layer_config")
+    return next((by_layer.section(key) for key in (str(layer), f"{layer:02}", f"{layer:03}") if by_layer.has(key)),
+                by_layer.section(""))  # fmt: skip
+
+
+def _gemma3(config: Config, values: Values) -> Values:
+    """EmbeddingGemma attends both ways."""
+    return {"bidirectional": config.data.get("use_bidirectional_attention") is True}
+
+
 def _gemma4(config: Config, values: Values) -> Values:
-    """Global layers have heads of their own; a model with experts has its dense MLP beside them, as a shared expert."""
-    if config.count("hidden_size_per_layer_input", default=0, least=0):
-        config.fail("layers that embed every token again are not supported yet", "hidden_size_per_layer_input")
+    """Global layers have heads of their own; a model with experts has its dense MLP beside them, as a shared expert.
+
+    The small ones embed every token again in every layer, and their last layers have no keys and values of their own.
+    """
+    unified = (config.word("model_type") or "").startswith("gemma4_unified")
+    size = config.count("hidden_size_per_layer_input", default=0 if unified else 256, least=0)
+    borrowing = config.count("num_kv_shared_layers", default=0, least=0, most=int(values["layers"]) - 1)
     wide = config.section("rope_parameters").section("full_attention")
     types = config.items("layer_types") or []
+    pattern = "".join("*" if kind == "sliding_attention" else "G" for kind in types)
+    own = of_layer(config, pattern.find("G"))
+    kv_heads = config.count("num_global_key_value_heads", default=values["kv_heads"])
+    rows = config.count("vocab_size_per_layer_input", default=values["vocab"])
     return {
-        "layer_pattern": "".join("*" if kind == "sliding_attention" else "G" for kind in types) or None,
+        "layer_pattern": pattern or None,
+        "borrowing_layers": borrowing,
+        "borrowing_ffn": 2 * values["ffn"] if borrowing and config.flag("use_double_wide_mlp", False) else None,
+        "layer_embedding": LayerEmbedding(size, rows) if size else None,
         "global_attention": GlobalAttention(
-            kv_heads=config.count("num_global_key_value_heads", default=values["kv_heads"]),
-            head_dim=config.count("global_head_dim", default=values["head_dim"]),
+            kv_heads=own.count("num_key_value_heads", default=kv_heads),
+            head_dim=own.count("head_dim", default=config.count("global_head_dim", default=512)),
             rotary_fraction=wide.fraction("partial_rotary_factor", default=1.0),
             values_are_keys=config.flag("attention_k_eq_v", False),
         ),
@@ -490,9 +537,8 @@ def _dots3(config: Config, values: Values) -> Values:
     experts = replace(values["experts"], shared_ffn=shared * config.count("n_shared_experts", default=1, least=0))
     if not windowed:
         return {"experts": experts}
-    by_layer = config.section("per_layer_config")
-    own = next((by_layer.section(key) for key in (str(windowed[0]), f"{windowed[0]:02}") if by_layer.has(key)), config)
-    prefix = "swa_" if own is config else ""
+    stated = of_layer(config, windowed[0])
+    own, prefix = (stated, "") if stated.data else (config, "swa_")
 
     def width(name: str, otherwise: int) -> int:
         return own.count(f"{prefix}{name}", default=otherwise)
@@ -579,6 +625,9 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "opt": _opt,
     "gpt_bigcode": _gpt_bigcode,
     "gptj": _rotary_dim,
+    "codegen": _rotary_dim,
+    "gpt_neo": _gpt_neo,
+    "mllama_text_model": _mllama,
     "gpt_neox": _gpt_neox,
     "falcon": _falcon,
     "RefinedWeb": _falcon,
@@ -611,6 +660,7 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "muse_spark_text": _muse_spark,
     "step3p5": _heads_by_layer,
     "phi": _phi,
+    "gemma3_text": _gemma3,
     "gemma4_text": _gemma4,
     "apertus1p5_text": _apertus,
     "hy_v4": _hy_v4,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from xe_sizer.graph.model import GlobalAttention, NgramTables, SparseIndexer, StateSpace
+from xe_sizer.graph.model import GlobalAttention, NgramTables, SharedBlocks, SparseIndexer, StateSpace
 from xe_sizer.profiles.huggingface_config import WINDOWED, streams
 
 if TYPE_CHECKING:
@@ -155,7 +155,15 @@ def _kimi_delta(config: Config, values: Values) -> Values:
     }
 
 
-NEMOTRON_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+# The second of two words is what transformers 5.24 writes.
+NEMOTRON_LETTERS = {
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "mlp": "-",
+    "moe": "E",
+}
 
 
 def _nemotron_h(config: Config, values: Values) -> Values:
@@ -197,6 +205,122 @@ def _mamba_2(config: Config, values: Values, inner: int) -> StateSpace:
         head_dim=inner // heads,
         groups=config.count("mamba_n_groups", default=1),
     )
+
+
+def _mamba(config: Config, values: Values) -> Values:
+    """Mamba, Mamba-2 and Falcon Mamba, without any attention, as transformers and as mamba-ssm write them."""
+    if config.items("attn_layer_idx"):
+        config.fail("attention in some layers of a model of mamba-ssm is not supported yet", "attn_layer_idx")
+    ssm, hidden = config.has("ssm_cfg"), values["hidden"]
+    part = config.section("ssm_cfg") if ssm else config
+    inner = config.count("intermediate_size", "d_inner", default=hidden * part.count("expand", default=2))
+    kernel = part.count("d_conv", "conv_kernel", default=4)
+    if config.word("model_type") == "mamba2" or (ssm and part.word("layer") == "Mamba2"):
+        size = part.count("headdim", "head_dim", default=64)
+        space = StateSpace(
+            kind="mamba-2",
+            inner=inner,
+            state=part.count("d_state", "state_size", default=128),
+            conv_kernel=kernel,
+            heads=part.count("num_heads", default=inner // size),
+            head_dim=size,
+            groups=part.count("ngroups", "n_groups", default=1 if ssm else 8),
+        )
+    else:
+        rank = config.data.get("time_step_rank")
+        space = StateSpace(
+            kind="mamba-1",
+            inner=inner,
+            state=part.count("d_state", "state_size", default=16),
+            conv_kernel=kernel,
+            dt_rank=math.ceil(hidden / 16) if rank in (None, "auto") else config.count("time_step_rank"),
+        )
+    multiple = config.count("pad_vocab_size_multiple", default=1)
+    shared = space.heads or space.inner  # what tensor parallelism splits in place of heads
+    return {
+        "layer_pattern": "M" * values["layers"],
+        "heads": shared,
+        "kv_heads": shared,
+        "head_dim": hidden // shared,
+        "ffn": 0,
+        "vocab": multiple * math.ceil(values["vocab"] / multiple),
+        "tied_embeddings": config.flag("tie_embeddings", values["tied_embeddings"]),
+        "fused_norms": ssm,
+        "state_space": space,
+    }
+
+
+def _falcon_h1(config: Config, values: Values) -> Values:
+    """Falcon-H1: attention and Mamba-2 read the same input in every layer."""
+    inner = config.count("mamba_d_ssm", default=values["hidden"] * config.count("mamba_expand", default=2))
+    space = _mamba_2(config, values, inner)
+    return {
+        "layer_pattern": "P" * values["layers"],
+        "state_space": replace(space, gate_norm=config.flag("mamba_rms_norm", False)),
+    }
+
+
+def _zamba_2(config: Config, values: Values) -> Values:
+    """Zamba2: Mamba-2 in every layer, before some of them one of a few transformer blocks, which return in turns.
+
+    The attention of a block reads the token's embedding beside the state, with heads as wide as both together.
+    """
+    kinds = [str(kind) for kind in config.items("layers_block_type") or config.items("layer_types") or ()]
+    layers, hidden = int(values["layers"]), values["hidden"]
+    if len(kinds) != layers or not set(kinds) <= RECURRENT | {"hybrid"}:
+        config.fail(f"there must be {layers} types of layers, mamba or hybrid, not {len(kinds)}", "layers_block_type")
+    pattern = "".join("*-M" if kind == "hybrid" else "M" for kind in kinds)
+    inner = hidden * config.count("mamba_expand", default=2)
+    heads = config.count("n_mamba_heads", default=8)
+    rank = config.count("adapter_rank", default=128)
+    return {
+        "layers": max(len(pattern), 1),
+        "layer_pattern": pattern,
+        "head_dim": max(2 * hidden // values["heads"], 1),
+        "ffn": config.count("intermediate_size", default=4 * hidden),
+        "position": "rope" if config.flag("use_mem_rope", False) else "none",
+        "doubled_input": True,
+        "shared_blocks": SharedBlocks(
+            sets=config.count("num_mem_blocks", default=1),
+            mlp_rank=rank,
+            attention_rank=rank if config.flag("use_shared_attention_adapter", False) else 0,
+            projection=True,
+        ),
+        "state_space": StateSpace(
+            kind="mamba-2",
+            inner=inner,
+            state=config.count("mamba_d_state", default=64),
+            conv_kernel=config.count("mamba_d_conv", default=4),
+            heads=heads,
+            head_dim=inner // heads,
+            groups=config.count("mamba_ngroups", default=1),
+        ),
+    }
+
+
+def _lightning(config: Config, values: Values) -> Values:
+    """MiniMax-01 and M1: lightning attention, with full attention in every eighth layer.
+
+    Their own code says 0 and 1 of each layer, that of transformers words, or nothing where every second one has it.
+    """
+    listed = config.items("attn_type_list")
+    types = _types(config, values, "linear_attention", lambda layer: layer % 2 == 0)
+    if listed is not None:
+        types = ["full_attention" if kind else "linear_attention" for kind in listed]
+    heads, size = values["heads"], values["head_dim"]
+    rotated = config.count("rotary_dim", default=size)
+    return _mixers(config, values, types) | {
+        "rotary_fraction": min(1.0, rotated / size),
+        "state_space": StateSpace(
+            kind="lightning-attention",
+            inner=heads * size,
+            state=size,
+            conv_kernel=1,
+            heads=heads,
+            head_dim=size,
+            input_parts=2,
+        ),
+    }
 
 
 def _granite_hybrid(config: Config, values: Values) -> Values:
@@ -277,6 +401,13 @@ HYBRID_QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "glm5_next_text": _kimi_delta,
     "nemotron_h": _nemotron_h,
     "granitemoehybrid": _granite_hybrid,
+    "mamba": _mamba,
+    "mamba2": _mamba,
+    "mamba_ssm": _mamba,
+    "falcon_mamba": _mamba,
+    "falcon_h1": _falcon_h1,
+    "zamba2": _zamba_2,
+    "minimax": _lightning,
     "bamba": _bamba,
     "jamba": _jamba,
     "lfm2": _short_convolution,

@@ -18,14 +18,17 @@ from xe_sizer.graph.drafter import mtp_parameters
 from xe_sizer.graph.model import (
     ATTENDING,
     ENTRIES,
+    RECURRING,
     CompressedAttention,
     Experts,
     Generator,
     GlobalAttention,
     LatentAttention,
+    LayerEmbedding,
     ModelShape,
     NgramTables,
     Projector,
+    SharedBlocks,
     SparseIndexer,
     SparseKind,
     StateSpace,
@@ -135,9 +138,18 @@ class ExpertsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     )
 
 
+class LayerEmbeddingSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A second embedding of every token, with a row for each layer (Gemma 4)."""
+
+    size: Annotated[Count, Meta(description="width of the row of one layer")]
+    vocab: Annotated[Count, Meta(description="rows of the table")]
+
+
 class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Annotated[
-        Literal["mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention", "short-convolution"],
+        Literal[
+            "mamba-1", "mamba-2", "gated-delta-net", "kimi-delta-attention", "lightning-attention", "short-convolution"
+        ],
         Meta(description="the recurrence"),
     ]
     inner: Annotated[int, Meta(gt=0, le=10**9, description="channels that are mixed")]
@@ -146,6 +158,7 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     heads: Annotated[CountOrZero, Meta(description="heads of the state")] = 0
     head_dim: Annotated[CountOrZero, Meta(description="channels of a head")] = 0
     groups: Annotated[int, Meta(gt=0, le=10**6, description="heads of a group share projections (mamba-2)")] = 1
+    gate_norm: Annotated[bool, Meta(description="a norm behind the gate, of all channels (mamba-2)")] = True
     dt_rank: Annotated[int, Meta(ge=0, le=10**9, description="rank of the step size (mamba-1)")] = 0
     inner_norms: Annotated[bool, Meta(description="norms on step size, input and output (Jamba)")] = False
     key_heads: Annotated[int, Meta(ge=0, le=10**6, description="heads of queries and keys (delta nets)")] = 0
@@ -155,6 +168,17 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 1
     decay_rank: Annotated[CountOrZero, Meta(description="width that the decay passes (Kimi delta attention)")] = 0
     gate_rank: Annotated[CountOrZero, Meta(description="width that the gate passes (Kimi delta attention)")] = 0
+
+
+class SharedBlocksSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Layers with attention, and MLPs, that take turns at fewer sets of weights (ALBERT, Zamba2)."""
+
+    sets: Annotated[Count, Meta(description="sets of weights that layers of a kind take turns at")]
+    mlp_rank: Annotated[CountOrZero, Meta(description="width that each layer's own part of gate and up passes")] = 0
+    attention_rank: Annotated[
+        CountOrZero, Meta(description="width that each layer's own part of queries, keys and values passes")
+    ] = 0
+    projection: Annotated[bool, Meta(description="each MLP has a product of its own behind it")] = False
 
 
 class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,9 +271,10 @@ class GeneratorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 LETTERS = (
     "a letter a layer: * attention, G global attention, S attention to what another layer picked, D attention to all "
     "tokens beside an indexer, C sparse and H dense compressed attention, T with picked entries of dense tokens, c and "
-    "t with entries and picks of another layer, i with its entries alone, M state-space, - dense MLP, E experts"
+    "t with entries and picks of another layer, i with its entries alone, M state-space, P attention beside "
+    "state-space, - dense MLP, E experts"
 )
-Pattern = Annotated[str, Meta(pattern=r"^[*GSDCHTctiME-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
+Pattern = Annotated[str, Meta(pattern=r"^[*GSDCHTctiMPE-]+$", description=LETTERS, extra={"must": f"have {LETTERS}"})]
 
 
 class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -338,6 +363,13 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sliding_window: Annotated[SlidingWindow | None, Meta(description="attention that looks back a window only")] = None
     attention_sinks: Annotated[bool, Meta(description="heads with a learned sink")] = False
     kv_layers: Annotated[Count | None, Meta(description="layers with keys and values; default: all")] = None
+    borrowing_layers: Annotated[
+        CountOrZero, Meta(description="last layers, which attend to keys and values of a layer before them")
+    ] = 0
+    borrowing_ffn: Annotated[Count | None, Meta(description="width of their MLP; default: that of the others")] = None
+    layer_embedding: Annotated[
+        LayerEmbeddingSection | None, Meta(description="a row of each token for every layer (Gemma 4)")
+    ] = None
     global_attention: Annotated[
         GlobalAttentionSection | None, Meta(description="of the layers with letter G, where it differs")
     ] = None
@@ -359,6 +391,12 @@ class ModelKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     multi_token_prediction: Annotated[Prediction | None, Meta(description="layers that predict further tokens")] = None
     layer_pattern: Annotated[Pattern | None, Meta(description=LETTERS)] = None
     state_space: Annotated[StateSpaceSection | None, Meta(description="layers without attention")] = None
+    shared_blocks: Annotated[
+        SharedBlocksSection | None, Meta(description="layers that have their weights in common")
+    ] = None
+    doubled_input: Annotated[
+        bool, Meta(description="attention reads the token's embedding beside the state (Zamba2, EAGLE-3)")
+    ] = False
     output_gate: Annotated[bool, Meta(description="attention's output is gated by half of the query projection")] = (
         False
     )
@@ -563,6 +601,8 @@ def shape_of(profile: ModelKeys) -> ModelShape:
         "ngram_tables": _section(profile.ngram_tables, NgramTables),
         "experts": _section(profile.experts, Experts),
         "state_space": _section(profile.state_space, StateSpace),
+        "shared_blocks": _section(profile.shared_blocks, SharedBlocks),
+        "layer_embedding": _section(profile.layer_embedding, LayerEmbedding),
         "generator": _section(profile.generator, Generator),
         "mtp_layers": profile.multi_token_prediction.layers if profile.multi_token_prediction else 0,
         "vision": tower_of(profile.vision) if profile.vision else None,
@@ -611,6 +651,8 @@ def _contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]:
         yield ("heads",), text
     if profile.kv_layers and profile.kv_layers > profile.layers:
         yield ("kv_layers",), f"'kv_layers' ({profile.kv_layers}) is more than 'layers' ({profile.layers})"
+    if profile.borrowing_layers >= profile.layers:
+        yield ("borrowing_layers",), f"'borrowing_layers' must leave some of the {profile.layers} layers their own keys"
     if profile.position == "learned" and not profile.learned_positions:
         yield ("position",), "learned positions need 'learned_positions', the rows of their table"
     if profile.stream_rank and profile.residual_streams < 2:
@@ -671,8 +713,8 @@ def _pattern_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
         yield ("layer_pattern",), f"'layer_pattern' has {len(pattern)} letters for {profile.layers} layers"
     if letters & {"-", "E"} and not single:
         yield ("layer_pattern",), "layers of a single block (- and E) need 'norms_per_layer: 1'"
-    if "M" in letters and not profile.state_space:
-        yield ("layer_pattern",), "layers with letter M need a 'state_space' section"
+    if letters & RECURRING and not profile.state_space:
+        yield ("layer_pattern",), f"layers with letter {min(letters & RECURRING)} need a 'state_space' section"
     if ("G" in letters) != (profile.global_attention is not None):
         yield ("layer_pattern",), "layers with letter G and a 'global_attention' section need each other"
     if "G" in letters and not profile.sliding_window:

@@ -348,7 +348,9 @@ def indivisible(model: ModelShape, section: str, tp: int | None, ep: int | None,
 
 def too_many_stages(model: ModelShape, key: str, stages: int, words: str, ends: Sequence[str] = ()) -> Found:
     """More pipeline stages, or chunks of them, than the model has layers, and ends that take a layer's place."""
-    most = model.layers + len(ends)
-    if stages > most:
+    most = model.most_stages + len(ends)
+    if model.shared_blocks and stages > 1:
+        yield key, f"{words}, but layers of {model.name} have weights in common, which are on every GPU", "leave it out"
+    elif stages > most:
         beside = f", with {' and '.join(ends)} {most}" if ends else ""
         yield key, f"{words} is more than the {model.layers} layers of {model.name}{beside}", None

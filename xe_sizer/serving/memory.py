@@ -388,7 +388,7 @@ def attention_layers(model: ModelShape, windows: bool = True) -> Iterator[tuple[
     """
     counts: dict[ModelShape, int] = {}
     for kind, count in model.layer_kinds:
-        if kind.attends:
+        if kind.attends and not kind.borrows:
             seen = model.seen_by(kind)
             counts[seen] = counts.get(seen, 0) + count
     for each, layers in counts.items():
@@ -508,7 +508,7 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     space = model.state_space
     if space is None:
         return np.zeros(len(placements))
-    layers = sum(count for kind, count in model.layer_kinds if kind.mixer == "state-space")
+    layers = sum(count for kind, count in model.layer_kinds if kind.recurs)
     return np.asarray(layers_per_stage(layers, placements.pp) * layer_state_bytes(space) / as_array(placements.tp))
 
 

@@ -75,7 +75,7 @@ def _candidates(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None
         if job.model.heads % tp:
             continue
         for pp in STAGES if "pp" not in fixed else (fixed["pp"],):
-            if pp > job.model.layers:
+            if pp > job.model.most_stages:
                 continue
             for ep, dp in _expert_sizes(job, fixed, tp, most_gpus):
                 wider = job.engine.pipelined and not fixed and 2 * tp * dp <= node and job.model.heads % (2 * tp) == 0

@@ -103,7 +103,7 @@ def pipeline_options(rules: Rules) -> tuple[int, ...]:
 
     Where stages may differ, powers of two are tried too, which numbers of GPUs have.
     """
-    if not rules.stack.supports.pipeline_parallel or rules.model.encoder_layers:
+    if not rules.stack.supports.pipeline_parallel or rules.model.encoder_layers or rules.model.shared_blocks:
         return rules.options("pp", (1,))
     more = (2**i for i in range(20) if 2**i <= rules.model.layers) if rules.uneven_stages else ()
     return rules.options("pp", sorted({*divisors(rules.places), *more}))

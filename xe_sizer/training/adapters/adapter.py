@@ -127,7 +127,7 @@ class Trained(Immutable):
     def saved_parameters(self, model: ModelShape) -> int:
         """Parameters of the embedding and the head where they learn beside adapters [-]."""
         ends = {EMBEDDING: embedding_weights(model), HEAD: saved_head(model)}
-        return sum(weight.parameters for end in self.learning.saved for weight in ends[end])
+        return round(sum(weight.parameters for end in self.learning.saved for weight in ends[end]))
 
 
 ALL_WEIGHTS = Trained(Learning(base=True))

@@ -177,7 +177,7 @@ def norm_parameters(model: ModelShape) -> int:
         if weight.name in LAYER_NORMS[model.norms_per_layer]
     )
     ends = (*embedding_weights(model), *head_weights(model))
-    return layers + sum(weight.parameters for weight in ends if weight.module == NORM)
+    return round(layers + sum(weight.parameters for weight in ends if weight.module == NORM))
 
 
 @register("ln-tuning", label="LN tuning", aliases=("ln_tuning", "lntuning"))
