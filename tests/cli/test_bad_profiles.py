@@ -128,7 +128,7 @@ CONFIG_SLIPS = {
     "a missing key": Slip("vocab_size", "vocabsize", "", "missing key", None),
     "heads": Slip('heads": 32', 'heads": 33', "2:2", "not a multiple of 33 heads"),
     "a billion layers": Slip('layers": 32', 'layers": 1000000000', "1:46", "between 1 and 100000"),
-    "type": Slip('"llama"', '"mamba"', "1:2", "mamba", None),
+    "type": Slip('"llama"', '"rwkv"', "1:2", "rwkv", "no profile can describe it yet"),
     "a list": Slip(CONFIG, "[1]", "1:1", "must be a JSON object, not a list"),
     "nested": Slip(CONFIG, '{"a":' * 5000, "1:1", "nested too deeply"),
 }
