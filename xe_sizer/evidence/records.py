@@ -49,6 +49,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: Size | None = None
     ffn: Size | None = None
     vocab: Size | None = None
+    tied_embeddings: bool | None = None
     params: Total | None = None
     experts: Size | None = None
     experts_per_token: Size | None = None
@@ -118,6 +119,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     iteration_s : from one batch of prompts to the next; its phases: rollout_s, logprob_s (of the policy before the
     update, the reference and a critic), reward_s, train_s (all updates of policy and critic), sync_s
+    memory_stage : last where a rank of the last pipeline stage says its memory, as Megatron-LM's logs do; else the
+    worst GPU's
     """
 
     step_time_s: Time | None = None
@@ -141,6 +144,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     reserved_memory_gib: Gib | None = None
     nvidia_smi_gib: Gib | None = None
     memory_metric: str | None = None
+    memory_stage: Literal["last"] | None = None
     oom: bool | None = None
     fits: bool | None = None
     ttft_ms: Time | None = None

@@ -213,7 +213,7 @@ def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
     """A known model with the sizes that the record states differently; a new width brings its own heads along."""
     sizes: dict[str, Any] = {
         name: getattr(stated, name)
-        for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied_embeddings")
         if getattr(stated, name) not in (None, getattr(known, name))
     }
     known = known.with_layers(stated.layers or known.layers)
