@@ -427,6 +427,15 @@ def test_a_word_that_nobody_knows_makes_a_guess(stated: dict[str, Any], word: st
     assert any(word in text for text in found.assumed)
 
 
+def test_what_a_training_of_a_mixture_states() -> None:
+    """Its balance, its layers for further tokens, and the library that moves tokens; a dense model has no balance."""
+    stated = {"mtp_layers": 1, "expert_skew": 1.0, "framework": "megatron-core 0.16, hybridep"}
+    found = flags_of(job="pretrain", stack="megatron-lm", model="deepseek-v3", **stated)
+    assert (found["train.mtp_layers"], found["train.expert_skew"]) == (1, 1.0)
+    assert found["train.fused_kernels"] == ("deepep",)
+    assert "train.expert_skew" not in flags_of(job="pretrain", model="llama-2-7b", expert_skew=1.0)
+
+
 def test_memory_is_compared_where_it_was_read() -> None:
     """A log of the last stage's rank: activations of one micro-batch where the worst GPU, on the first, holds two."""
     staged = Record(

@@ -180,7 +180,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
-    dispatcher, redundant_experts, expert_skew, two_batch_overlap : of a served mixture, as the keys of `serve`
+    dispatcher, redundant_experts, two_batch_overlap : of a served mixture, as the keys of `serve`
+    expert_skew : of a mixture, served or trained; mtp_layers : that are trained behind the model's own
     phase : prefill or decode, of replicas that do nothing else: their sequences are all in it
     speculative, draft_model : the method of speculative decoding, and what drafts
     draft_tokens, draft_depth, acceptance_rate : proposed in a step, positions of a tree, and the probability that each
@@ -226,6 +227,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     offload: str | bool | None = None
     optimizer: str | None = None
     optimizer_rank: Degree | None = None
+    mtp_layers: Degree | None = None
     lora: Lora = Lora()
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None

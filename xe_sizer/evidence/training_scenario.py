@@ -871,6 +871,8 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     known = _batch_and_layout(record, job, model.shape, stack, registry, flags)
     _companions(record, job, registry, flags)
     flags.put("train.dropout", record.dropout)
+    flags.put("train.mtp_layers", record.mtp_layers or None)
+    flags.put("train.expert_skew", record.expert_skew if model.shape.experts else None)
     flags.put("train.empty_cache_steps", record.empty_cache_steps or None)
     flags.put("train.target_len", record.target_len)
     adapted = adapts(record, job, flags)
