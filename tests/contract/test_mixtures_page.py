@@ -34,24 +34,26 @@ def test_a_published_layout_is_accepted_and_fits_where_it_ran(run: Any) -> None:
     result = mixtures.answer(run)
     assert result.verdict.fits
     assert f"{result.gpus.count:,} " in f"{run.run} ".replace("2,048 H800", "2,048 ")
-    assert 0.3 < result.time.step_s.expected / run.step_s < 1.5
-    *_, memory, _, allocated, published, step, ratio = cells(run)
-    assert run.allocated_gib is None or result.memory.allocated_bytes / GIB == pytest.approx(
-        run.allocated_gib, rel=0.25
-    )
-    assert float(allocated) == pytest.approx(result.memory.allocated_bytes / GIB, rel=DRIFT), WRITE
+    expected_s = result.time.step_s.expected
+    assert run.step_s is None or 0.3 < expected_s / run.step_s < 1.5
+    *_, memory, _, estimated, published, step, ratio = cells(run)
+    peak, expected = mixtures.peaks(run, result)
+    assert peak is None or expected == pytest.approx(peak, rel=0.25)
+    assert float(estimated.removesuffix(" on the card")) == pytest.approx(expected, rel=DRIFT), WRITE
     needed, usable = (float(figure) for figure in memory.split(" of "))
     assert needed == pytest.approx(result.memory.peak_bytes / GIB, rel=DRIFT), WRITE
     assert usable == pytest.approx(result.memory.usable_bytes / GIB, rel=DRIFT), WRITE
     assert run.source[1] in published
     assert float(step.removesuffix(" s")) == pytest.approx(result.time.step_s.expected, rel=DRIFT), WRITE
-    assert float(ratio) == pytest.approx(result.time.step_s.expected / run.step_s, rel=DRIFT), WRITE
+    assert run.step_s is None or float(ratio) == pytest.approx(result.time.step_s.expected / run.step_s, rel=DRIFT), (
+        WRITE
+    )
 
 
 def test_every_file_has_a_published_run_and_half_of_the_figures_are_close() -> None:
-    """Fourteen models; half of the steps are within 15 % of what was published, half of the peaks within 7 %."""
+    """Fourteen models; half of the steps are within 10 % of what was published, half of the peaks within 5 %."""
     assert {path.stem for path in (ROOT / mixtures.FOLDER).glob("*.yaml")} == {run.file for run in RUNS}
     assert len({run.run.split(",")[0] for run in RUNS}) == 14
     peaks = [float(cells(run)[-4]) / run.allocated_gib - 1.0 for run in RUNS if run.allocated_gib]
-    assert median(map(abs, peaks)) <= 0.07
-    assert median(abs(float(cells(run)[-1]) - 1.0) for run in RUNS) <= 0.15
+    assert median(map(abs, peaks)) <= 0.05
+    assert median(abs(float(cells(run)[-1]) - 1.0) for run in RUNS if run.step_s) <= 0.10

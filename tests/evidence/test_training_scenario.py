@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Location
 from xe_sizer.evidence.names import RecordRegistry, choose_stack, names
@@ -19,6 +21,7 @@ from xe_sizer.evidence.records import (
     Record,
     Shape,
     read_all,
+    read_records,
     records_of,
 )
 from xe_sizer.evidence.training_scenario import Asked, build_scenario, find_model
@@ -44,6 +47,11 @@ def test_stated_sizes_override_those_of_a_known_model() -> None:
     shape = find_model(record("llama-2-7b", layers=8, vocab=128256), REGISTRY).shape
     known = REGISTRY.model("llama-2-7b")
     assert (shape.layers, shape.vocab, shape.hidden) == (8, 128256, known.hidden)
+
+
+def test_an_untied_head_is_a_matrix_of_its_own() -> None:
+    tied, apart = (find_model(record("gpt3-6.7b", tied_embeddings=tied), REGISTRY).shape for tied in (True, False))
+    assert count_parameters(apart).total - count_parameters(tied).total == apart.vocab * apart.hidden
 
 
 # Layers of the models' own pattern: all windowed, every second, all but every sixth; hybrids repeat theirs.
@@ -417,3 +425,40 @@ def test_a_word_that_nobody_knows_makes_a_guess(stated: dict[str, Any], word: st
     found = asked(**known, **stated)
     assert found.guessed
     assert any(word in text for text in found.assumed)
+
+
+def test_what_a_training_of_a_mixture_states() -> None:
+    """Its balance, its layers for further tokens, and the library that moves tokens; a dense model has no balance."""
+    stated = {"mtp_layers": 1, "expert_skew": 1.0, "framework": "megatron-core 0.16, hybridep"}
+    found = flags_of(job="pretrain", stack="megatron-lm", model="deepseek-v3", **stated)
+    assert (found["train.mtp_layers"], found["train.expert_skew"]) == (1, 1.0)
+    assert found["train.fused_kernels"] == ("deepep",)
+    assert "train.expert_skew" not in flags_of(job="pretrain", model="llama-2-7b", expert_skew=1.0)
+
+
+def test_memory_is_compared_where_it_was_read() -> None:
+    """A log of the last stage's rank: activations of one micro-batch where the worst GPU, on the first, holds two."""
+    staged = Record(
+        id="staged", job="pretrain", stack="megatron-lm", model="llama-2-7b", gpu="h100-sxm-80gb", gpus=8,
+        layout=LayoutStated(tp=1, pp=2, dp=4, vpp=1, zero=1), batch=Batch(micro=4, total=64), seq_len=4096,
+        recompute="none", measured=Measured(peak_memory_gib=70.0, memory_metric="allocated"),
+    )  # fmt: skip
+    there = Measured(peak_memory_gib=70.0, memory_metric="allocated", memory_stage="last")
+    first, last = (
+        next(one.predicted for one in predictions(predict_record(each, RecordRegistry())) if one.quantity != "oom")
+        for each in (staged, replace(staged, measured=there))
+    )
+    assert 0.5 * first < last < 0.8 * first
+
+
+def test_peaks_of_megatrons_own_tests() -> None:
+    """Allocated peaks of jobs whose conditions are all known, on A100, H100 and GB200."""
+    ratios = np.array([
+        prediction.ratio
+        for each in read_records(SHIPPED / "megatron.jsonl").records
+        for prediction in predictions(predict_record(each, RecordRegistry()))
+        if prediction.quantity == "peak_memory"
+    ])  # fmt: skip
+    assert len(ratios) == 30
+    assert np.median(np.abs(ratios - 1.0)) < 0.01
+    assert np.max(np.abs(ratios - 1.0)) < 0.1

@@ -47,6 +47,11 @@ def test_modules_to_recompute_are_read_back(tmp_path: Path) -> None:
     assert facts["layout.recompute_modules"].value == ("mlp", "core_attn")
 
 
+@pytest.mark.parametrize("loss", ["flash", "vocab-parallel-compiled"])
+def test_kernels_of_the_loss_are_read_back(loss: str, tmp_path: Path) -> None:
+    assert read_back("megatron-lm", PLAN | {"loss": loss}, tmp_path).facts["loss"].value == loss
+
+
 @pytest.mark.parametrize(("chunks", "stages"), [(1, (7, 9, 9, 7)), (2, (7, 9, 9, 7)), (2, (8, 8, 16, 0))])
 def test_the_layers_of_every_stage_are_read_back(chunks: int, stages: tuple[int, ...], tmp_path: Path) -> None:
     values = PLAN | {"layout.pp": 4, "layout.vpp": chunks, "layout.stages": list(stages), "train.grad_accum": 16}

@@ -140,6 +140,22 @@ def test_layouts_of_glm(said: dict[str, object], stages: tuple[int, ...] | None)
         assert sum(stages) == 92
 
 
+@pytest.mark.parametrize(
+    ("said", "loss"),
+    [
+        ({"cross_entropy_loss_fusion": True}, "vocab-parallel-compiled"),
+        ({"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "native"}, "vocab-parallel-compiled"),
+        ({"cross_entropy_loss_fusion": True, "cross_entropy_fusion_impl": "te"}, "flash"),
+        ({"cross_entropy_loss_fusion": False, "cross_entropy_fusion_impl": "te"}, None),
+        ({"cross_entropy_fusion_impl": "te"}, None),
+    ],
+)
+def test_kernels_of_the_loss(said: dict[str, object], loss: str | None) -> None:
+    draft = draft_of(**said)
+    assert draft.fact("loss") == loss
+    assert not [one for one in draft.ignored if "cross_entropy" in one.key]
+
+
 def test_samples_become_steps() -> None:
     draft = draft_of(train_samples="1000", global_batch_size="64")
     assert draft.fact("train.steps") == 15

@@ -145,10 +145,14 @@ def test_buckets_of_a_reduction() -> None:
 
 
 def test_a_bucket_is_no_larger_than_the_gradients() -> None:
-    """DeepSpeed reduces adapters in 16 bit, Megatron-LM in float32; context-parallel ranks reduce as well."""
-    for stack, size in (("deepspeed", 2), ("megatron-lm", 4)):
+    """DeepSpeed reduces adapters in 16 bit, NeMo AutoModel in float32; context-parallel ranks reduce as well."""
+    for stack, size in (("deepspeed", 2), ("nemo-automodel", 4)):
         found = ledger(lora(stack), cp=2)
         assert course(found, "communication buckets") == [0] + [size * ADAPTERS] * 4 + [0]
+
+
+def test_megatron_reduces_gradients_where_they_lie() -> None:
+    assert course(ledger(lora("megatron-lm"), cp=2), "communication buckets") == [0] * 6
 
 
 # Activations: of a GPT layer in 16 bit, l = 2 s b h: 16 l and float32 sums of 16 heads (arXiv:2205.05198, section 4).

@@ -96,13 +96,16 @@ def test_what_sits_beside_the_tensors() -> None:
     memory = made.stack.memory
     assert terms["CUDA context"] == [{"GiB": memory.context_gib.cautious, "": GIB}]
     assert terms["library workspaces"] == [{"GiB": memory.workspace_gib.cautious, "": GIB}]
-    assert terms["communication buckets"] == [{"GiB": memory.bucket_gib, "": GIB}]
+    assert "communication buckets" not in terms  # gradients are reduced where they lie
     assert terms["NCCL buffers"] == [{"communicators": 1, "GiB": memory.communicator_gib.cautious, "": GIB}]
     beside = ("communication buckets", "CUDA context", "library workspaces", "NCCL buffers", "allocator slack")
     live = sum(size for name, size in ledger.at_peak().items() if name not in beside)
     assert terms["allocator slack"] == about([{"B of tensors": live, "": memory.slack_share.cautious}])
     _, mixed = peak(packed("mixtral-8x7b"), dp=8, ep=4, pp=2, tp=2, cp=2, grad_accum=4)
     assert mixed["NCCL buffers"][0]["communicators"] == 5
+    bucketed = packed(stack="nanotron")
+    _, terms = peak(bucketed, dp=8, zero=1)
+    assert terms["communication buckets"] == [{"GiB": bucketed.stack.memory.bucket_gib, "": GIB}]
 
 
 def test_sharded_weights_are_gathered_two_layers_at_a_time() -> None:

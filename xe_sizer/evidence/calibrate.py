@@ -95,7 +95,7 @@ def _peak(found: PredictedRecord) -> Peak:
     ratio = None
     if measured is not None:
         conversion, metric = measured
-        ratio = conversion.value / predicted_peak_bytes(sized.ledger, metric)
+        ratio = conversion.value / predicted_peak_bytes(found.where_measured(sized.ledger), metric)
     oom = measured_oom(found.record.measured)
     room, ran = found.judged.usable_bytes / found.judged.peak_bytes, None if oom is None else not oom
     return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits)
@@ -623,7 +623,7 @@ def _log_scale(row: _Measured) -> float:
     sized, measured = row.found.sized, measured_peak_bytes(row.found.record.measured)
     assert measured is not None
     conversion, metric = measured
-    ledger = at_level(sized.ledger, sized.choice.evaluation, "typical")
+    ledger = row.found.where_measured(at_level(sized.ledger, sized.choice.evaluation, "typical"))
     tensors = float(ledger.tensor_peak_bytes[0])
     return math.log(max((conversion.value - predicted_peak_bytes(ledger, metric)) / tensors + 1.0, LEAST_SCALE))
 

@@ -456,6 +456,10 @@ class PredictedRecord(Immutable):
         """The same of its memory, which turns on the micro-batch too."""
         return self.guessed or "micro_batch" not in self.sized.resolved.fixed
 
+    def where_measured(self, ledger: Ledger) -> Ledger:
+        """A ledger of its layout on the stage that its memory was read on."""
+        return ledger.on_last_stage if self.record.measured.memory_stage == "last" else ledger
+
 
 def predict_record(record: Record, registry: RecordRegistry, stack: str | None = None) -> PredictedRecord:
     """Size a record by the path of a scenario; a layout that cannot be is given up key by key.
@@ -569,7 +573,7 @@ def _peak_memory(found: PredictedRecord) -> Iterator[Prediction]:
     conversion, metric = measured
     assumed = (*found.assumed, *([conversion.assumed] if conversion.assumed else []))
     # The verdict is cautious; what a run shows is what such runs typically use.
-    ledger = at_level(found.sized.ledger, found.sized.choice.evaluation, "typical")
+    ledger = found.where_measured(at_level(found.sized.ledger, found.sized.choice.evaluation, "typical"))
     predicted = predicted_peak_bytes(ledger, metric)
     stated = found.record.measured.memory_metric or UNSTATED
     groups, guessed = (f"metric:{stated}",), found.memory_guessed

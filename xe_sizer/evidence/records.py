@@ -49,6 +49,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: Size | None = None
     ffn: Size | None = None
     vocab: Size | None = None
+    tied_embeddings: bool | None = None
     params: Total | None = None
     experts: Size | None = None
     experts_per_token: Size | None = None
@@ -118,6 +119,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     iteration_s : from one batch of prompts to the next; its phases: rollout_s, logprob_s (of the policy before the
     update, the reference and a critic), reward_s, train_s (all updates of policy and critic), sync_s
+    memory_stage : last where a rank of the last pipeline stage says its memory, as Megatron-LM's logs do; else the
+    worst GPU's
     """
 
     step_time_s: Time | None = None
@@ -141,6 +144,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     reserved_memory_gib: Gib | None = None
     nvidia_smi_gib: Gib | None = None
     memory_metric: str | None = None
+    memory_stage: Literal["last"] | None = None
     oom: bool | None = None
     fits: bool | None = None
     ttft_ms: Time | None = None
@@ -176,7 +180,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
-    dispatcher, redundant_experts, expert_skew, two_batch_overlap : of a served mixture, as the keys of `serve`
+    dispatcher, redundant_experts, two_batch_overlap : of a served mixture, as the keys of `serve`
+    expert_skew : of a mixture, served or trained; mtp_layers : that are trained behind the model's own
     phase : prefill or decode, of replicas that do nothing else: their sequences are all in it
     speculative, draft_model : the method of speculative decoding, and what drafts
     draft_tokens, draft_depth, acceptance_rate : proposed in a step, positions of a tree, and the probability that each
@@ -222,6 +227,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     offload: str | bool | None = None
     optimizer: str | None = None
     optimizer_rank: Degree | None = None
+    mtp_layers: Degree | None = None
     lora: Lora = Lora()
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None

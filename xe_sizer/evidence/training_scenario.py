@@ -213,7 +213,7 @@ def _overridden(known: ModelShape, stated: Shape) -> ModelShape:
     """A known model with the sizes that the record states differently; a new width brings its own heads along."""
     sizes: dict[str, Any] = {
         name: getattr(stated, name)
-        for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied_embeddings")
         if getattr(stated, name) not in (None, getattr(known, name))
     }
     known = known.with_layers(stated.layers or known.layers)
@@ -871,6 +871,8 @@ def build_scenario(record: Record, registry: RecordRegistry) -> Asked:
     known = _batch_and_layout(record, job, model.shape, stack, registry, flags)
     _companions(record, job, registry, flags)
     flags.put("train.dropout", record.dropout)
+    flags.put("train.mtp_layers", record.mtp_layers or None)
+    flags.put("train.expert_skew", record.expert_skew if model.shape.experts else None)
     flags.put("train.empty_cache_steps", record.empty_cache_steps or None)
     flags.put("train.target_len", record.target_len)
     adapted = adapts(record, job, flags)

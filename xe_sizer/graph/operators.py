@@ -213,6 +213,10 @@ _ROWS = (
     Loss("no-upcast", 8.0, 14.0, 4.0, 5.0, kept_bytes=2.0, live_bytes=6.0, as_given=True),
     # Float32, rewritten where it stands, and the 16-bit gradient (Megatron-LM).
     VOCABULARY_PARALLEL,
+    # The same compiled (--cross-entropy-loss-fusion with Megatron-LM's own kernels): the exponentials are a tensor of
+    # their own beside the float32 logits and the 16-bit ones (core/fusions/fused_cross_entropy.py; peaks of its
+    # functional tests).
+    Loss("vocab-parallel-compiled", 12.0, 6.0, 3.0, 1.0, kept_bytes=4.0, live_bytes=10.0),
     # The same in a Triton kernel beside the 16-bit logits that the model has returned (fms-acceleration; its published
     # peaks).
     Loss("in-place", 14.0, 10.0, 2.0, 2.0, kept_bytes=6.0, live_bytes=8.0),

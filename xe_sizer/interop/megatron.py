@@ -82,6 +82,7 @@ _OVERLAP = {
 """Switches by the exchange that they hide: Megatron-LM's, and what NeMo calls them."""
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _FSDP_STAGES = (2, 3)  # for which plans are written with Megatron's FSDP
+COMPILED = "vocab-parallel-compiled"  # the loss of --cross-entropy-loss-fusion unless Transformer Engine's is asked for
 _PADDING = 128
 _POSITIONED = (
     "max-position-embeddings", "rotary-base", "rotary-percent", "use-rope-scaling", "rope-scaling-factor",
@@ -308,9 +309,9 @@ def _numbers(plan: Plan) -> dict[str, Any]:
     backends = inverse(ATTENTION)
     if plan.peek("attention", "flash") in backends:
         flags["attention-backend"] = backends[plan.take("attention", "flash")]
-    if plan.peek("loss") == "flash":
-        flags |= {"cross-entropy-loss-fusion": True, "cross-entropy-fusion-impl": "te"}
-    if plan.peek("loss") in ("flash", "vocab-parallel"):
+    if plan.peek("loss") in (kernels := {"flash": "te", COMPILED: "native"}):
+        flags |= {"cross-entropy-loss-fusion": True, "cross-entropy-fusion-impl": kernels[plan.peek("loss")]}
+    if plan.peek("loss") in (*kernels, "vocab-parallel"):
         plan.said("loss")
     dropout = plan.take("train.dropout", 0.0)
     return flags | {"hidden-dropout": str(dropout), "attention-dropout": str(dropout)}
@@ -945,11 +946,13 @@ def _saving(arguments: Arguments) -> None:
 
 
 def _loss(arguments: Arguments) -> None:
-    fused = arguments.peek("cross_entropy_loss_fusion")
-    kernel = arguments.take("cross_entropy_fusion_impl")
-    if fused is not None and is_on(fused.value) and kernel is not None and plain(kernel.value) == "te":
+    fused, kernel = arguments.take("cross_entropy_loss_fusion"), arguments.take("cross_entropy_fusion_impl")
+    if fused is None or not is_on(fused.value):
+        return
+    if kernel is not None and plain(kernel.value) == "te":
         arguments.draft.state("loss", "flash", kernel, "Transformer Engine's kernel rewrites the logits in place")
-        arguments.take("cross_entropy_loss_fusion")
+    else:
+        arguments.draft.state("loss", COMPILED, kernel or fused, "exponentials beside the float32 logits")
 
 
 # Pipeline stages of Megatron: chunks of a stage, layers of the first and the last one, written layouts.

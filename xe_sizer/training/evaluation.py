@@ -73,7 +73,9 @@ SHORTEST_S = 1e-12  # chosen: so that an exchange of nothing has a share
 # of the exchange forward tokens between both networks on multiprocessors that products need. Overlap took 24.7 s to
 # 21.0 of Qwen3-30B on two H100 nodes, where Nsight has 37 % of the exchange beside products and these slower (Megatron
 # Bridge, skills/nemo-mbridge-perf-expert-parallel-overlap), and 19.7 s to 17.6 of Qwen3-235B over four (Megatron MoE
-# model zoo). Racks of GB200 and GB300, whose exchanges stay on NVLink, hide what the stack says.
+# model zoo). Racks of GB200 and GB300, whose exchanges stay on NVLink, hide what the stack says. Steps that it was not
+# fitted to: all-to-all of Qwen3-30B (the same skill) -5 %, DeepSeek-V3 on 1,024 H100 +4 %, Qwen3-235B of
+# arXiv:2603.07685 +13 %; each alone would say 0.44, 0.55 and 0.71, those of the fit 0.38 and 0.41.
 HIDDEN_ACROSS_NODES = 0.45
 
 

@@ -140,6 +140,12 @@ class Ledger(Immutable):
         cached = self.cached_bytes if self.cached_bytes.size == 1 else self.cached_bytes[chosen]
         return Ledger(picked, self.host_bytes[chosen], cached)
 
+    @property
+    def on_last_stage(self) -> Ledger:
+        """The ledger of a pipeline's last stage alone."""
+        whole = self.total_bytes.shape
+        return replace(self, components={name: np.broadcast_to(v, whole)[-1:] for name, v in self.components.items()})
+
     def worst(self, index: int = 0) -> tuple[int, int]:
         """Stage and moment of the peak of one layout."""
         total = self.total_bytes[:, :, index]
