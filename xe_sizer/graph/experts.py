@@ -92,10 +92,10 @@ def busiest_load(ranks: Array, copies: Array, experts: int, kernels: Kernels) ->
     return np.where(ranks > 1, np.minimum(np.minimum(load, kernels.expert_capacity), ranks), 1.0)
 
 
-# Fitted: on 32 ranks with 288 experts placed by the load of earlier traffic of the same kind, SGLang reads prompts of
-# DeepSeek-V3 in 1.03 to 1.18 times what it takes with balanced experts (LMSYS, 96 H100), which is 0.27 to 0.42 of the
-# spread; decodes on 72 and 96 ranks fit at 0.3 to 0.35. Of the steps that the placement was made from 0.1 is left, the
-# same for all of them (ranks differ by 0.051 of their mean, TensorRT-LLM blog 4, table 1, one layer).
+# Fitted: with 288 experts on 32 ranks, placed by the load of earlier traffic of the same kind, SGLang reads prompts of
+# 4,096 tokens in 1.18 times what it takes with balanced experts (DeepSeek-V3, LMSYS, 96 H100), which is 0.42 of the
+# spread; runs of shorter prompts are 0.27 and 0.34, decodes on 48, 72 and 96 ranks 0.28 to 0.41. Of the very steps that
+# experts were placed by 0.1 is left (ranks differ by 0.051 of their mean, TensorRT-LLM blog 4, table 1).
 DRIFT = 0.3
 
 
