@@ -59,6 +59,7 @@ def test_measurement_id_and_source_play_no_part() -> None:
         (Batch(micro=2, grad_accum=4), 2 * 4 * 8, 2),
         (Batch(total=64, grad_accum=4), 64, 64 // (4 * 8)),
         (Batch(micro=4), 4 * 8, 4),
+        (Batch(grad_accum=4), 4 * 8, 1),
         (Batch(tokens="2M", micro=1), 1024, 1),
         (Batch(tokens="3.2M"), 1536, None),
         (Batch(tokens=2e6), 976, None),
@@ -69,6 +70,11 @@ def test_measurement_id_and_source_play_no_part() -> None:
 def test_two_of_micro_accumulation_and_global_give_the_third(batch: Batch, total: int, micro: int | None) -> None:
     flags = asked(batch=batch).flags
     assert (flags["train.global_batch"], flags.get("train.micro_batch")) == (total, micro)
+
+
+def test_accumulation_alone_leaves_the_batch_a_guess() -> None:
+    assert asked(batch=Batch(grad_accum=4)).guessed
+    assert not asked(batch=Batch(micro=1, grad_accum=4)).guessed
 
 
 def test_a_pipeline_of_unknown_accumulation_is_not_one_micro_batch() -> None:

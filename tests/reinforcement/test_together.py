@@ -85,3 +85,13 @@ def test_an_engine_in_the_process_of_a_trainer_has_a_slower_host() -> None:
     assert not eager.memory.graphs_gib
     own = job(serve__engine="hf-transformers")
     assert beside_a_trainer(own, defaults) is own
+
+
+@pytest.mark.parametrize(
+    ("engine", "served", "beside"), [("vllm", True, False), ("sglang", True, True), ("vllm@0.13", False, False)]
+)
+def test_steps_overlap_beside_a_trainer_where_the_executor_lets_them(engine: str, served: bool, beside: bool) -> None:
+    """vLLM's do in a service since 0.14, but not where Ray calls its ranks; SGLang's scheduler is a process anyway."""
+    made = job(serve__engine=engine)
+    assert made.engine.batching.overlaps == served
+    assert beside_a_trainer(made, load_stack("verl").rollout).engine.batching.overlaps == beside

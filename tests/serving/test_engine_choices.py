@@ -204,6 +204,14 @@ def test_a_step_that_is_made_up_while_another_runs_does_not_hold_who_comes_then(
     assert run(alone, load).first_s[1] == pytest.approx(begun - decodes[3] + prompts[1], rel=1e-3)
 
 
+def test_vllm_plans_a_step_while_another_runs_since_its_release_0_14() -> None:
+    """A millisecond of the host and 5 us of each of 8 sequences, all of which the accelerator waited for before."""
+    before, since = (
+        seconds(job(serve__engine=f"vllm@{release}"), decodes=8, decode_past=100) for release in ("0.13", "0.14")
+    )
+    assert before - since == pytest.approx(1.04e-3, rel=1e-6)
+
+
 def test_a_steady_replica_takes_in_a_step_later_where_steps_overlap() -> None:
     """With 8 inside 7 of 8 requests find others; looking up every 11 steps costs 5 more of them."""
     made, traffic = with_host(job(serve__engine="sglang"), step_ms=0.0, sequence_us=0.0), Traffic(1024, 256)

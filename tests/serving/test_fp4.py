@@ -63,6 +63,25 @@ def test_a_cache_in_nvfp4_takes_nine_sixteenths_of_fp8() -> None:
     assert layer_token_bytes(made.model, made.scheme.cache) == 2 * 8 * 128 * 9 / 16
 
 
+@pytest.mark.parametrize(
+    ("engine", "cache"),
+    [
+        ("vllm", "fp8"), ("vllm@0.14", "fp8"), ("vllm@0.13", "bf16"),
+        ("sglang", "fp8"), ("sglang@0.5.3", "fp8"), ("sglang@0.5.2", "bf16"),
+        ("tensorrt-llm", "fp8"), ("generic-engine", "bf16"),
+    ],
+)  # fmt: skip
+def test_checkpoints_in_nvfp4_ask_for_a_cache_in_fp8_which_engines_heed(engine: str, cache: str) -> None:
+    """kv_cache_quant_algo of ModelOpt: vLLM pull request 30785, SGLang 0.5.3; a cache that is asked for stays."""
+    made = job(DENSE, gpu="b200", serve__engine=engine, serve__weights="nvfp4")
+    assert made.scheme.cache.name == cache
+    assert job(DENSE, gpu="b200", serve__engine=engine, serve__weights="fp8").scheme.cache.name == (
+        "fp8" if engine == "tensorrt-llm" else "bf16"
+    )
+    wide = job(DENSE, gpu="b200", serve__engine=engine, serve__weights="nvfp4", serve__kv_cache="bf16")
+    assert wide.scheme.cache.name == "bf16"
+
+
 def test_attention_of_a_mixture_stays_in_16_bit() -> None:
     """DeepSeek-R1-NVFP4 leaves self_attn out: of 61 layers 187.1 M weights each, with the tables and 58 routers."""
     made = job("deepseek-r1", gpu="b200", gpus=8, serve__weights="nvfp4", layout__tp=8)

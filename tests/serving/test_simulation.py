@@ -158,7 +158,7 @@ def test_a_scheduler_that_looks_up_rarely_finds_requests_later() -> None:
 
 
 def test_prompts_wait_for_others_while_decodes_go_on() -> None:
-    made = with_batching(job(), batch_wait_iters=8)
+    made = with_batching(job(), batch_wait_iters=8, overlaps=False)
     alone = run(made, offered(Traffic(1000, 60), 1))
     came = float(alone.first_s[0]) + 2.5 * float(alone.tpot_s[0]) - made.request_s
     found = run(made, replace(offered(Traffic(1000, 60), 2), arrivals_s=np.array([0.0, came])))

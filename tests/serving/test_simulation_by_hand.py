@@ -192,6 +192,7 @@ def engine(rules: Rules) -> ServingJob:
         made.engine.batching,
         max_step_tokens=rules.step_tokens, max_sequences=rules.places, mixed_steps=rules.mixed,
         chunked_prefill=rules.chunked, reserves="whole" if rules.whole else "used", batching="continuous",
+        overlaps=False,
         first_token="decode" if rules.behind else "prefill", scheduler_recv_interval=rules.interval,
         batch_wait_iters=rules.wait_iters,
     )  # fmt: skip

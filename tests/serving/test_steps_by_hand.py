@@ -41,8 +41,9 @@ def near(value: float) -> object:
     return pytest.approx(value, rel=1e-12)
 
 
-MIXED = with_batching(job(), max_step_tokens=1024, mixed_steps=True, chunked_prefill=True, first_token="prefill")
-APART = with_batching(job(), max_step_tokens=1024, mixed_steps=False, chunked_prefill=False, first_token="prefill")
+PLAIN = with_batching(job(), max_step_tokens=1024, first_token="prefill", overlaps=False)
+MIXED = with_batching(PLAIN, mixed_steps=True, chunked_prefill=True)
+APART = with_batching(PLAIN, mixed_steps=False, chunked_prefill=False)
 
 
 # Prefills
@@ -294,7 +295,7 @@ def test_stages_send_the_hidden_state_on() -> None:
 
 
 def test_the_host_counts_sequences_of_a_group_and_ranks() -> None:
-    made = job(server=H100S)
+    made = with_batching(job(server=H100S), overlaps=False)
     engine = made.engine
     one = step_time(made, ONE, Work(decodes=30, decode_past=100)).parts["host"][0]
     assert one == near(engine.step_s + 30 * engine.sequence_s)

@@ -153,7 +153,7 @@ def test_a_users_engine_overrides_what_differs(tmp_path: Path) -> None:
     own, usual_kernel = engine.narrow_kernel(FORMATS["int4"]), parent.narrow_kernel(FORMATS["int4"])
     assert own == msgspec.structs.replace(usual_kernel, bandwidth_share=1.0) != usual_kernel
     assert engine.narrow_kernel(FORMATS["nf4"]) == parent.narrow_kernel(FORMATS["nf4"])
-    faster, usual = (served(serve__batch=1, serve__engine=one).point for one in (path, "vllm"))
+    faster, usual = (served(serve__batch=1, serve__engine=one, serve__weights="int4").point for one in (path, "vllm"))
     assert faster.tpot_s < usual.tpot_s
 
 

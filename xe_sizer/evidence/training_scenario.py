@@ -766,6 +766,7 @@ def _replicas(record: Record) -> int:
 def put_batch(record: Record, job: MethodKind, flags: Flags) -> None:
     """global = micro x accumulation x replicas, whichever two are stated; else what is usual for the job.
 
+    Who accumulates over micro-batches of unstated size is taken to have no room for more than a sequence in each.
     Accumulation that is not stated is none, but for pipelines, which one micro-batch does not fill: before 0.10
     Megatron-Core refuses to interleave fewer than there are stages (pipeline_parallel/schedules.py).
     """
@@ -775,6 +776,11 @@ def put_batch(record: Record, job: MethodKind, flags: Flags) -> None:
     seq_len = flags.values.get("train.seq_len") or PRETRAINING_SEQ_LEN
     if total is None and tokens:
         total = _whole_share(tokens / seq_len / replicas, isinstance(batch.tokens, str)) * replicas
+    if total is None and micro is None and batch.grad_accum:
+        micro = 1
+        flags.assumed.append(
+            f"{batch.grad_accum * replicas} sequences a step, one a micro-batch: global batch not stated"
+        )
     if total is None and micro is not None and (batch.grad_accum or (record.layout.pp or 1) == 1):
         total = micro * (batch.grad_accum or 1) * replicas
         if batch.grad_accum is None:
@@ -782,7 +788,7 @@ def put_batch(record: Record, job: MethodKind, flags: Flags) -> None:
     elif total is None:
         usual = FINE_TUNING_BATCH if job.fine_tunes else PRETRAINING_BATCH_TOKENS // seq_len
         shared = replicas * (micro or 1)
-        total = -(-max(usual, shared) // shared) * shared * (batch.grad_accum or 1)
+        total = -(-max(usual, shared) // shared) * shared
         flags.assumed.append(f"{total} sequences a step: global batch not stated")
     if micro is None and batch.grad_accum and total % (batch.grad_accum * replicas) == 0:
         micro = total // (batch.grad_accum * replicas)

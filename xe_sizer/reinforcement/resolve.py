@@ -161,8 +161,8 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
 
         step = step of a service + (step_ms + sequence_us x running answers) x slowdown of the host
 
-    Decode steps that no graph replays start each kernel from Python. The trainer's own weights are
-    written with as they are.
+    Decode steps that no graph replays start each kernel from Python. Steps overlap where the engine's do beside a
+    trainer. The trainer's own weights are written with as they are.
 
     Source: vLLM in the process of its caller (VLLM_ENABLE_V1_MULTIPROCESSING=0): tokens become words, and
     log-probabilities Python objects, between the steps; ranks of one replica are called through Ray (NeMo RL
@@ -180,7 +180,10 @@ def beside_a_trainer(job: ServingJob, defaults: RolloutDefaults) -> ServingJob:
     if host.graphs and not defaults.graphs:
         host = msgspec.structs.replace(host, graphs=(), launch_us=max(host.launch_us, EAGER_LAUNCH_US * slower))
         memory = msgspec.structs.replace(memory, graphs_gib=0.0)
-    return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory))
+    batching = job.engine.batching
+    overlaps = batching.overlaps and batching.overlaps_beside_trainers
+    batching = msgspec.structs.replace(batching, overlaps=overlaps)
+    return replace(job, engine=msgspec.structs.replace(job.engine, host=host, memory=memory, batching=batching))
 
 
 NO_MODEL = "none"

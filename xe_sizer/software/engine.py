@@ -264,6 +264,7 @@ class EngineBatching(_Part, frozen=True):
     chunked_prefill : prompts are cut where a step has no room for the whole
     mixed_steps : prompts share a step with decodes; else they stop them
     overlaps : the next step is made up while one runs, so that requests that come then wait for one more
+    overlaps_beside_trainers : it is where a trainer drives the engine too
     steps_of_a_prompt : launch scripts of its benchmarks size a step to one prompt and a token of each sequence
     scheduler_recv_interval : decode steps between two looks at the requests that have arrived
     batch_wait_iters : decode steps that prompts wait for more of them to fill a step
@@ -278,6 +279,7 @@ class EngineBatching(_Part, frozen=True):
     chunked_prefill: bool
     mixed_steps: bool
     overlaps: bool
+    overlaps_beside_trainers: bool
     steps_of_a_prompt: bool
     scheduler_recv_interval: Count
     batch_wait_iters: Annotated[int, msgspec.Meta(ge=0, le=10**6)]
