@@ -23,7 +23,6 @@ from tests.trace.quantised import quantise
 from tests.trace.subjects import DECODER, ENCODER, SEQUENCES, shape_of
 from tests.trace.tracer import MemoryTracer, Phase
 
-STEPS = 2  # the optimizer's states exist from the second step on
 ADAPTER_DROPOUT = 0.05
 MAX_GRAD_NORM = 1.0  # the Trainer's default
 VERSIONS = {module.__name__: str(module.__version__) for module in (torch, transformers, peft)}
@@ -168,8 +167,17 @@ def _step(tracer: MemoryTracer, model: Any, optimizer: Updates, case: Case, besi
         if not optimizer.in_backward:
             torch.nn.utils.clip_grad_norm_(optimizer.weights, MAX_GRAD_NORM)
         optimizer.step()
+    assert optimizer.in_backward or all(weight.grad is not None for weight in optimizer.weights)
     optimizer.zero_grad()
     return forward, backward, update
+
+
+def _update_once(optimizer: Updates) -> None:
+    """Make the optimizer's states, which exist from the second step on: by an update with gradients of zeros."""
+    for weight in optimizer.weights:
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def trace(case: Case) -> Traced:
@@ -187,8 +195,11 @@ def trace(case: Case) -> Traced:
         tracer.hold(model.buffers(), "buffers")
         tracer.hold(optimizer.made_before(), "states")
         with tracer.following():
-            for _ in range(STEPS):
-                phases = _step(tracer, model, optimizer, case, beside)
+            if optimizer.in_backward:  # an update of a weight needs a backward
+                _step(tracer, model, optimizer, case, beside)
+            else:
+                _update_once(optimizer)
+            phases = _step(tracer, model, optimizer, case, beside)
         states_bytes = tracer.live_bytes - weights_bytes - frozen_bytes
     adapters = sum(weight.numel() for weight in learning) if case.rank or case.adapter else 0
     return Traced(parameters, adapters, weights_bytes, states_bytes, *phases)
