@@ -1,4 +1,4 @@
-"""Two training steps of a case under the tracer, as the Trainer of transformers runs them on one GPU."""
+"""A training step of a case under the tracer, as the Trainer of transformers runs it on one GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VERSIONS = {module.__name__: str(module.__version__) for module in (torch, trans
 
 @dataclass(frozen=True)
 class Traced:
-    """Live tensors of the last step [bytes]. `parameters` counts the base model's, `adapters` what LoRA adds."""
+    """Live tensors of the step [bytes]. `parameters` counts the base model's, `adapters` what LoRA adds."""
 
     parameters: int
     adapters: int
@@ -167,13 +167,14 @@ def _step(tracer: MemoryTracer, model: Any, optimizer: Updates, case: Case, besi
         if not optimizer.in_backward:
             torch.nn.utils.clip_grad_norm_(optimizer.weights, MAX_GRAD_NORM)
         optimizer.step()
-    assert optimizer.in_backward or all(weight.grad is not None for weight in optimizer.weights)
+    idle = optimizer.drop_idle()
     optimizer.zero_grad()
-    return forward, backward, update
+    # States that a real first step would not have made: once more without them.
+    return _step(tracer, model, optimizer, case, beside) if idle else (forward, backward, update)
 
 
 def _update_once(optimizer: Updates) -> None:
-    """Make the optimizer's states, which exist from the second step on: by an update with gradients of zeros."""
+    """Make the optimizer's states, which exist from the second step on, by an update with gradients of zeros."""
     for weight in optimizer.weights:
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
