@@ -58,7 +58,8 @@ class Updates:
         if self.in_backward:
             return False
         idle = [weight for weight in self.weights if weight.grad is None]
-        return any([optimizer.state.pop(weight, None) for optimizer in self.optimizers for weight in idle])
+        dropped = [optimizer.state.pop(weight, None) for optimizer in self.optimizers for weight in idle]
+        return any(dropped)
 
     def update_in_backward(self) -> Updates:
         """As the Trainer of transformers does it layer by layer (trainer_optimizer.py, optimizer_hook)."""
