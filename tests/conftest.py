@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = item.path.relative_to(FOLDER)
         if {place.as_posix(), place.parts[0]} & SLOW:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Tests are no garbage, and tens of thousands of them are not looked through again and again.
+
+    What is made meanwhile is looked at more rarely than Python does, whose command has no collection at all.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 def pytest_configure() -> None:

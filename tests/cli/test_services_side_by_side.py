@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import xe_sizer
+from xe_sizer.cli.main import main
 
 from .conftest import Ran
 
@@ -26,6 +27,23 @@ def ask(cli: Cli, *words: str | Path) -> dict[str, Any]:
     return answer
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """What `compare` and `sensitivity` answer to SERVED. `render` shows it as they would (test_every_format.py)."""
+    folder = tmp_path_factory.mktemp("answers")
+    for command, *changes in (("compare", "weights=bf16", "weights=fp8"), ("sensitivity",)):
+        assert main([command, *SERVED, *changes, "-o", str(folder / f"{command}.json")]) == 0
+    return lambda command: folder / f"{command}.json"
+
+
+Saved = Callable[[str], Path]
+
+
+def read(answer: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    return found
+
+
 # compare
 
 
@@ -40,16 +58,16 @@ def test_alternatives_are_answered_as_serve_answers_them(cli: Cli) -> None:
     assert (third["engine"], third["kv_cache"], third["weights"]) == ("sglang", "fp8", "bf16")
 
 
-def test_a_load_has_the_gpus_that_it_needs(cli: Cli) -> None:
+def test_a_load_has_the_gpus_that_it_needs(saved: Saved) -> None:
     """Jobs are compared on equal GPUs; a service's GPUs are its answer."""
-    compared = ask(cli, "compare", *SERVED, "weights=bf16", "weights=fp8")
+    compared = read(saved("compare"))
     counts = [one["result"]["gpus"]["count"] for one in compared["alternatives"]]
     assert counts[1] < counts[0]
     assert all(one["result"]["scenario"]["origin"].get("gpus") is None for one in compared["alternatives"])
 
 
-def test_the_parts_that_differ_most_are_of_both_steps(cli: Cli) -> None:
-    compared = ask(cli, "compare", *SERVED, "weights=bf16", "weights=fp8")
+def test_the_parts_that_differ_most_are_of_both_steps(saved: Saved) -> None:
+    compared = read(saved("compare"))
     steps = [one["result"]["phases"] for one in compared["alternatives"]]
     names = {"decode step": "decode", "step with prefill": "prefill"}
     for difference in compared["differences"]:
@@ -62,12 +80,12 @@ def test_the_parts_that_differ_most_are_of_both_steps(cli: Cli) -> None:
     assert {each["name"].partition(": ")[0] for each in compared["differences"]} == set(names)
 
 
-def test_a_table_has_what_people_choose_by(cli: Cli) -> None:
+def test_a_table_has_what_people_choose_by(cli: Cli, saved: Saved) -> None:
     out = cli("compare", *SERVED, "weights=bf16", "weights=fp8").out
     assert "weights=fp8 takes the fewest GPUs" in out.splitlines()[0]
     for label in ("replicas", "TTFT", "TPOT", "most it sustains", "KV pool per replica", "price per hour"):
         assert f"\n{label}" in out
-    csv = cli("compare", *SERVED, "weights=bf16", "weights=fp8", "-f", "csv").out.splitlines()
+    csv = cli("render", saved("compare"), "-f", "csv").out.splitlines()
     assert len(csv) == 3
     assert csv[0].startswith("alternative,model,gpu,server,engine,weights")
 
@@ -113,24 +131,27 @@ def test_a_typo_has_a_hint(cli: Cli, alternative: str) -> None:
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120"])
-def test_tables_fit_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+@pytest.mark.parametrize("command", ["compare", "sensitivity"])
+def test_tables_fit_the_terminal(
+    cli: Cli, saved: Saved, monkeypatch: pytest.MonkeyPatch, command: str, columns: str
+) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    for words in (("compare", *SERVED, "weights=bf16", "weights=fp8"), ("sensitivity", *SERVED)):
-        assert "Traceback" not in cli(*words).out
+    ran = cli("render", saved(command))
+    assert (ran.code, [line for line in ran.out.splitlines() if len(line) > int(columns)]) == (0, [])
 
 
-def test_a_page_of_services_has_pictures(cli: Cli) -> None:
-    page = cli("compare", *SERVED, "weights=bf16", "weights=fp8", "-f", "html").out
+def test_a_page_of_services_has_pictures(cli: Cli, saved: Saved) -> None:
+    page = cli("render", saved("compare"), "-f", "html").out
     assert "Time to the first token" in page
     assert page.count("<svg") == 3
-    assert "<svg" in cli("sensitivity", *SERVED, "-f", "html").out
+    assert "<svg" in cli("render", saved("sensitivity"), "-f", "html").out
 
 
 # sensitivity
 
 
-def test_a_service_is_moved_factor_by_factor(cli: Cli) -> None:
-    found = ask(cli, "sensitivity", *SERVED)
+def test_a_service_is_moved_factor_by_factor(cli: Cli, saved: Saved) -> None:
+    found = read(saved("sensitivity"))
     factors = {factor["name"]: factor["effects"] for factor in found["factors"]}
     assert {
         "load",
@@ -153,8 +174,8 @@ def test_a_service_is_moved_factor_by_factor(cli: Cli) -> None:
     assert most["gpu_hours_ratio"] > 1.0
 
 
-def test_the_widest_effect_comes_first(cli: Cli) -> None:
-    found = ask(cli, "sensitivity", *SERVED)
+def test_the_widest_effect_comes_first(saved: Saved) -> None:
+    found = read(saved("sensitivity"))
 
     def width(factor: dict[str, Any]) -> float:
         ratios = [each["gpu_hours_ratio"] for each in factor["effects"] if each["outcome"]["fits"]]

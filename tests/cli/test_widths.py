@@ -23,6 +23,7 @@ QUESTIONS = {
     "sensitivity": f"sensitivity {JOB} --gpus 8",
     "check": "check scenarios",
 }
+SAID: dict[tuple[int | None, str], list[str]] = {}  # by width and command: each is asked once
 NO = {
     "estimate": "estimate --model llama-3.1-405b --gpu h100-sxm-80gb --gpus 8 --max-hours 1",
     "serve": "serve --model llama-3.1-405b --gpu h100-sxm-80gb --gpus 4 --ttft 1",
@@ -43,12 +44,14 @@ def _scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def at(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None, str], list[str]]:
     def run(columns: int | None, command: str) -> list[str]:
+        if (columns, command) in SAID:
+            return SAID[columns, command]
         monkeypatch.delenv("COLUMNS", raising=False)
         if columns is not None:
             monkeypatch.setenv("COLUMNS", str(columns))
         ran = cli(*shlex.split(command))
         assert ran.code in (0, 1), ran.err
-        return ran.out.splitlines()
+        return SAID.setdefault((columns, command), ran.out.splitlines())
 
     return run
 

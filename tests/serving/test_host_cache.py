@@ -151,7 +151,7 @@ def test_the_fewest_replicas_that_find_enough(
 
     def settle(resolved: object, asked: object, cases: object, replicas: int) -> object:
         tried.append(replicas)
-        return SimpleNamespace(replicas=replicas, keeps_limits=replicas >= enough)
+        return SimpleNamespace(replicas=replicas, keeps_limits=[replicas >= enough])
 
     monkeypatch.setattr(search, "_settle", settle)
     open_, given = SimpleNamespace(gpus=None), SimpleNamespace(gpus=8)

@@ -53,6 +53,14 @@ class Updates:
         for weight in self.weights:
             weight.grad = None
 
+    def drop_idle(self) -> bool:
+        """Drop the states of weights that have no gradient, which no update makes; whether there are any."""
+        if self.in_backward:
+            return False
+        idle = [weight for weight in self.weights if weight.grad is None]
+        dropped = [optimizer.state.pop(weight, None) for optimizer in self.optimizers for weight in idle]
+        return any(dropped)
+
     def update_in_backward(self) -> Updates:
         """As the Trainer of transformers does it layer by layer (trainer_optimizer.py, optimizer_hook)."""
         by_weight = dict(zip(self.weights, self.optimizers, strict=True))

@@ -1,4 +1,4 @@
-"""Two training steps of a case under the tracer, as the Trainer of transformers runs them on one GPU."""
+"""A training step of a case under the tracer, as the Trainer of transformers runs it on one GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from tests.trace.quantised import quantise
 from tests.trace.subjects import DECODER, ENCODER, SEQUENCES, shape_of
 from tests.trace.tracer import MemoryTracer, Phase
 
-STEPS = 2  # the optimizer's states exist from the second step on
 ADAPTER_DROPOUT = 0.05
 MAX_GRAD_NORM = 1.0  # the Trainer's default
 VERSIONS = {module.__name__: str(module.__version__) for module in (torch, transformers, peft)}
@@ -31,7 +30,7 @@ VERSIONS = {module.__name__: str(module.__version__) for module in (torch, trans
 
 @dataclass(frozen=True)
 class Traced:
-    """Live tensors of the last step [bytes]. `parameters` counts the base model's, `adapters` what LoRA adds."""
+    """Live tensors of the step [bytes]. `parameters` counts the base model's, `adapters` what LoRA adds."""
 
     parameters: int
     adapters: int
@@ -168,8 +167,18 @@ def _step(tracer: MemoryTracer, model: Any, optimizer: Updates, case: Case, besi
         if not optimizer.in_backward:
             torch.nn.utils.clip_grad_norm_(optimizer.weights, MAX_GRAD_NORM)
         optimizer.step()
+    idle = optimizer.drop_idle()
     optimizer.zero_grad()
-    return forward, backward, update
+    # States that a real first step would not have made: once more without them.
+    return _step(tracer, model, optimizer, case, beside) if idle else (forward, backward, update)
+
+
+def _update_once(optimizer: Updates) -> None:
+    """Make the optimizer's states, which exist from the second step on, by an update with gradients of zeros."""
+    for weight in optimizer.weights:
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def trace(case: Case) -> Traced:
@@ -187,8 +196,11 @@ def trace(case: Case) -> Traced:
         tracer.hold(model.buffers(), "buffers")
         tracer.hold(optimizer.made_before(), "states")
         with tracer.following():
-            for _ in range(STEPS):
-                phases = _step(tracer, model, optimizer, case, beside)
+            if optimizer.in_backward:  # an update of a weight needs a backward
+                _step(tracer, model, optimizer, case, beside)
+            else:
+                _update_once(optimizer)
+            phases = _step(tracer, model, optimizer, case, beside)
         states_bytes = tracer.live_bytes - weights_bytes - frozen_bytes
     adapters = sum(weight.numel() for weight in learning) if case.rank or case.adapter else 0
     return Traced(parameters, adapters, weights_bytes, states_bytes, *phases)

@@ -7,6 +7,7 @@ before it, then for its own prefill; afterwards it gets a token in every step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -251,12 +252,12 @@ class Curve(Immutable):
     states: Steady
     most: Array
 
-    @property
+    @cached_property
     def rates(self) -> Array:
         """Requests finished per second, ascending (with a plateau where the step's tokens are full)."""
         return np.asarray(np.maximum.accumulate(self.states.requests_per_s, axis=0))
 
-    @property
+    @cached_property
     def top_rate(self) -> Array:
         """The rate that a replica cannot exceed, shape (placements,) [1/s]; none where no request fits."""
         return np.where(self.most >= 1.0, self.rates[-1], 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from xe_sizer.serving.disaggregation import Encoders
     from xe_sizer.serving.estimate import Cases, Choice, Flags
     from xe_sizer.serving.job import ServingJob, Traffic
+    from xe_sizer.serving.load import Load
     from xe_sizer.serving.memory import Hits, ServingMemory
     from xe_sizer.serving.queueing import Curve, Latencies
     from xe_sizer.serving.resolved import ResolvedService
@@ -140,21 +142,77 @@ def _step(found: StaticBatch, index: int, name: str) -> StepTime:
 class Fleets(Immutable):
     """Replicas of each placement under the load that all of them have; arrays of shape (placements,).
 
-    found : the states of a replica; most : of the load that one takes, within the limits where it can keep them
-    replicas : at work, spare ones not counted; rate : requests per second of one
-    at : latencies at the asked percentile; overloaded : whether they have no end
-    taken : requests per second of all replicas, as asked for or as many as they could take
+    What is not asked for is not computed: a search that looks for one figure asks for many fleets.
+
+    found : the states of a replica
     """
 
+    resolved: ResolvedService
     cases: Cases
     found: Curve
-    most: Array
-    replicas: Array
-    rate: Array
-    top: Array
-    at: Latencies
-    overloaded: Flags
-    taken: Array
+
+    @property
+    def load(self) -> Load:
+        """What the service has to bear."""
+        return LOADS[self.resolved.load]
+
+    @cached_property
+    def inside(self) -> Array:
+        """Of the load what one replica takes within the limits on latency; 0 where it keeps them with none."""
+        return np.asarray(np.where(self.cases.fitting, self.load.within(self.resolved, self.found), 0.0))
+
+    @cached_property
+    def most(self) -> Array:
+        """Of the load what one replica takes, within the limits on latency where it can keep them."""
+        full = self.load.full(self.resolved, self.found) * self.cases.fitting
+        return np.asarray(np.where(self.inside > 0, self.inside, full))
+
+    @cached_property
+    def replicas(self) -> Array:
+        """Replicas at work, spare ones not counted: those that the GPUs asked for hold, or what the load needs [-].
+
+        Where the user does not say how long requests may wait, replicas that requests reach by chance are not run full.
+        """
+        resolved, placements = self.resolved, self.cases.placements
+        if resolved.replicas is not None:
+            return np.full(len(placements), float(resolved.replicas))
+        if resolved.gpus is not None or resolved.load is None:
+            return count_replicas(resolved, placements)
+        share = np.where((self.inside > 0) & resolved.limits_latency, 1.0, TARGET_LOAD)
+        each = self.load.filled(resolved, self.found, self.most, share)
+        needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)
+        return np.asarray(np.where(self.most > 0, np.maximum(needed, 1.0), 1.0))
+
+    @cached_property
+    def each(self) -> Array:
+        """Of the load what each replica gets: its share, or all that it takes, a hair below."""
+        if self.resolved.load is None:
+            return np.asarray(np.minimum(self.most, FULL * self.found.top_rate))
+        return np.asarray(self.resolved.amount / self.replicas)
+
+    @cached_property
+    def served(self) -> tuple[Array, Latencies]:
+        """Requests per second of one replica [1/s], and latencies at the asked percentile."""
+        rate, (at,) = self.load.served(self.resolved, self.found, self.each, self.resolved.percentile)
+        return rate, at
+
+    @cached_property
+    def top(self) -> Array:
+        """Requests per second of one replica with the most load that it takes [1/s]."""
+        rate, _ = self.load.served(self.resolved, self.found, self.most, None)
+        return rate
+
+    @property
+    def overloaded(self) -> Flags:
+        """Whether latencies have no end."""
+        return ~np.isfinite(self.served[1].ttft_s)
+
+    @property
+    def taken(self) -> Array:
+        """Requests per second of all replicas, as asked for or as many as they could take [1/s]."""
+        counted = self.load.by_chance and self.resolved.load is not None  # the others' rate follows from the placement
+        rate = self.top if counted else self.served[0]
+        return np.asarray(np.where(self.overloaded, self.found.top_rate, rate) * self.replicas)
 
     @property
     def gpus(self) -> Array:
@@ -164,29 +222,31 @@ class Fleets(Immutable):
     @property
     def columns(self) -> tuple[Array | Flags, ...]:
         """What `choose_fleet` compares."""
-        cases, at = self.cases, self.at
+        cases, (_, at) = self.cases, self.served
         sizes = cases.fitting, cases.need_bytes, self.overloaded, as_array(cases.placements.gpus), self.gpus, self.taken
         return (*sizes, at.ttft_s, at.tpot_s, at.request_s)
 
-    def missed(self, resolved: ResolvedService) -> Array:
+    @property
+    def missed(self) -> Array:
         """How far the limits on latency are missed; 0 where they are kept [-]."""
-        late = missed(resolved, self.at.ttft_s, self.at.tpot_s)
+        _, at = self.served
+        late = missed(self.resolved, at.ttft_s, at.tpot_s)
         return np.asarray(np.where(self.overloaded | ~self.cases.fitting, np.inf, late))
+
+    @cached_property
+    def keeps_limits(self) -> Flags:
+        """Whether the limits on latency are kept, on no fewer replicas than the load needs."""
+        kept: Flags = self.missed == 0.0
+        if self.resolved.replicas is None or not kept.any():
+            return kept
+        needed = replace(self, resolved=replace(self.resolved, replicas=None))
+        enough = (self.resolved.gpus is not None) | (needed.replicas <= self.replicas)
+        return kept & enough & needed.keeps_limits
 
 
 def build_fleets(resolved: ResolvedService, cases: Cases) -> Fleets:
     """Give each placement as many replicas as the load needs, or as the GPUs asked for hold, and what they get."""
-    placements, load = cases.placements, LOADS[resolved.load]
-    found = curve(resolved.job, placements, cases.memory, resolved.traffic)
-    inside = np.where(cases.fitting, load.within(resolved, found), 0.0)
-    most = np.where(inside > 0, inside, load.full(resolved, found) * cases.fitting)
-    replicas = _fleet(resolved, placements, found, most, inside > 0)
-    rate, (at,) = load.served(resolved, found, _each(resolved, found, replicas, most), resolved.percentile)
-    top, _ = load.served(resolved, found, most, None)
-    overloaded = ~np.isfinite(at.ttft_s)
-    counted = load.by_chance and resolved.load is not None  # the rate of the others follows from the placement
-    taken = np.where(overloaded, found.top_rate, top if counted else rate) * replicas
-    return Fleets(cases, found, most, replicas, rate, top, at, overloaded, taken)
+    return Fleets(resolved, cases, curve(resolved.job, cases.placements, cases.memory, resolved.traffic))
 
 
 def choose_fleet(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
@@ -213,14 +273,13 @@ def choose_fleet(resolved: ResolvedService, fleets: Sequence[Fleets]) -> int:
 def _online(resolved: ResolvedService, cases: Cases, minimum: int | None) -> Choice:
     """Requests that come and go."""
     fleets = build_fleets(resolved, cases)
-    return build_choice(resolved, fleets, choose_fleet(resolved, (fleets,)), minimum)
+    return build_choice(fleets, choose_fleet(resolved, (fleets,)), minimum)
 
 
-def build_choice(resolved: ResolvedService, fleets: Fleets, best: int, minimum: int | None) -> Choice:
+def build_choice(fleets: Fleets, best: int, minimum: int | None) -> Choice:
     """Build the choice of one of the fleets."""
     place = slice(best, best + 1)
-    found = fleets.found
-    each = _each(resolved, found[place], fleets.replicas[place], fleets.most[place])
+    found, resolved = fleets.found, fleets.resolved
     return fleets.cases.chosen(best)(
         minimum=minimum,
         full_rate=float(found.top_rate[best]),
@@ -228,52 +287,52 @@ def build_choice(resolved: ResolvedService, fleets: Fleets, best: int, minimum: 
         top_load=float(fleets.most[best]),
         places=float(found.most[best]),
         replicas=int(fleets.replicas[best]) + resolved.spare_replicas,
-        point=_point(resolved, fleets.cases.placements[place], found[place], each),
+        point=_point(resolved, fleets.cases.placements[place], found[place], fleets.each[place]),
         curve=found[place],
     )
-
-
-def _fleet(resolved: ResolvedService, placements: ReplicaLayouts, found: Curve, most: Array, keeps: Flags) -> Array:
-    """Replicas of each placement: those that the GPUs asked for hold, else as many as the load needs.
-
-    most : of the load that one replica takes; keeps : whether that keeps the limits on latency
-    Where the user does not say how long requests may wait, replicas that requests reach by chance are not run full.
-    """
-    if resolved.replicas is not None:
-        return np.full(len(placements), float(resolved.replicas))
-    if resolved.gpus is not None or resolved.load is None:
-        return count_replicas(resolved, placements)
-    share = np.where(keeps & resolved.limits_latency, 1.0, TARGET_LOAD)
-    each = LOADS[resolved.load].filled(resolved, found, most, share)
-    needed = np.ceil(resolved.amount / np.maximum(each, 1e-12) - 1e-9)
-    return np.asarray(np.where(most > 0, np.maximum(needed, 1.0), 1.0))
-
-
-def _each(resolved: ResolvedService, found: Curve, replicas: Array, most: Array) -> Array:
-    """What each replica gets: its share of the load, or all that it takes, a hair below."""
-    if resolved.load is None:
-        return np.asarray(np.minimum(most, FULL * found.top_rate))
-    return np.asarray(resolved.amount / replicas)
 
 
 def _point(resolved: ResolvedService, placement: ReplicaLayouts, found: Curve, each: Array) -> Point:
     """One replica with its share of the load: latencies in the mean and at percentiles, and the steps that it runs."""
     traffic, load = resolved.traffic, LOADS[resolved.load]
     wanted = sorted({*PERCENTILES, resolved.percentile}) if load.by_chance else []
-    rates, (mean, *at) = load.served(resolved, found, each, None, *wanted)
-    rate, means = float(rates[0]), mean.one
-    percentiles = {one: latency.one for one, latency in zip(wanted, at, strict=True)}
-    if load.by_chance:
-        lightest = float(found.rates[0, 0])
-        (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
-        running = min(float(inside[0]) * min(rate / lightest, 1.0), rate * means[2])
-    else:
-        running = float(np.minimum(each, np.maximum(found.most, 1.0))[0])
-    state = steady(resolved.job, placement, traffic, max(running, 1.0))
+    work = _working(resolved, found, each, *wanted)
+    percentiles = {one: latency.one for one, latency in zip(wanted, work.at, strict=True)}
+    state = steady(resolved.job, placement, traffic, max(work.running, 1.0))
     whole_s = 1.0 / float(state.requests_per_s[0])
     prompt_s = float(state.prompt_s[0]) if traffic.outputs else whole_s
     answer_s = whole_s - prompt_s
-    return Point(running, rate, *means, percentiles, state.prefill, state.decode, prompt_s, answer_s)
+    steps = state.prefill, state.decode
+    return Point(work.running, work.requests_per_s, *work.mean.one, percentiles, *steps, prompt_s, answer_s)
+
+
+class _Working(Immutable):
+    """What one replica does with its share of the load.
+
+    running : requests that it works at, in the mean [-]; mean, at : latencies in the mean and at percentiles
+    """
+
+    requests_per_s: float
+    running: float
+    mean: Latencies
+    at: Sequence[Latencies]
+
+    @property
+    def in_flight(self) -> float:
+        """Requests that the replica has, waiting or running: by Little's law rate x time of a request [-]."""
+        return self.requests_per_s * float(self.mean.request_s[0])
+
+
+def _working(resolved: ResolvedService, found: Curve, each: Array, *percentiles: float) -> _Working:
+    """Requests of one replica with its share of the load, and their latencies."""
+    load = LOADS[resolved.load]
+    rates, (mean, *at) = load.served(resolved, found, each, None, *percentiles)
+    rate = float(rates[0])
+    if not load.by_chance:
+        return _Working(rate, float(np.minimum(each, np.maximum(found.most, 1.0))[0]), mean, at)
+    (inside,) = found.at_rate(np.minimum(rates, found.top_rate), found.states.running)
+    lightest, request_s = float(found.rates[0, 0]), float(mean.request_s[0])
+    return _Working(rate, min(float(inside[0]) * min(rate / lightest, 1.0), rate * request_s), mean, at)
 
 
 # Users who come back to a cache that may be gone: sized with the share that finds its own again.
@@ -290,20 +349,6 @@ class _Kept(Immutable):
     on_gpu: float
     in_host: float
     hits: Hits
-
-
-class _Settled(Immutable):
-    """A service whose sessions find the share that they leave, with one placement and a number of replicas."""
-
-    resolved: ResolvedService
-    fleets: Fleets
-
-    @property
-    def keeps_limits(self) -> bool:
-        """Whether the limits on latency are kept, on no fewer replicas than the load needs at this share."""
-        needed = build_fleets(replace(self.resolved, replicas=None), self.fleets.cases)
-        enough = self.resolved.gpus is not None or float(needed.replicas[0]) <= float(self.fleets.replicas[0])
-        return enough and float(self.fleets.missed(self.resolved)[0]) == 0.0 == float(needed.missed(self.resolved)[0])
 
 
 def choose_returning(
@@ -324,8 +369,8 @@ def choose_returning(
     cases = cases[worthwhile(placements, cases.fitting)]
     ideal = build_fleets(_finding(resolved, asked, 1.0, 0.0), cases)
     least = ideal.gpus * (resolved.gpus is None)
-    misses = ideal.missed(resolved)
-    settled: list[_Settled] = []
+    misses = ideal.missed
+    settled: list[Fleets] = []
     best_gpus = np.inf
     for index in np.lexsort((least, misses)):
         if settled and (least[index] > best_gpus or (misses[index] > 0.0 and np.isfinite(best_gpus))):
@@ -333,10 +378,10 @@ def choose_returning(
         place = slice(int(index), int(index) + 1)
         one = _least_replicas(resolved, asked, cases[place], int(ideal.replicas[index]))
         settled.append(one)
-        if one.keeps_limits:
-            best_gpus = min(best_gpus, float(one.fleets.gpus[0]) * (resolved.gpus is None))
-    best = settled[choose_fleet(resolved, [one.fleets for one in settled])]
-    return replace(best.resolved, replicas=None), build_choice(best.resolved, best.fleets, 0, minimum)
+        if one.keeps_limits[0]:
+            best_gpus = min(best_gpus, float(one.gpus[0]) * (resolved.gpus is None))
+    best = settled[choose_fleet(resolved, settled)]
+    return replace(best.resolved, replicas=None), build_choice(best, 0, minimum)
 
 
 def _finding(resolved: ResolvedService, asked: Returning, share: float, fetched_s: float) -> ResolvedService:
@@ -345,16 +390,16 @@ def _finding(resolved: ResolvedService, asked: Returning, share: float, fetched_
     return replace(resolved, traffic=traffic, job=replace(resolved.job, fetch_s=fetched_s))
 
 
-def _least_replicas(resolved: ResolvedService, asked: Returning, cases: Cases, least: int) -> _Settled:
+def _least_replicas(resolved: ResolvedService, asked: Returning, cases: Cases, least: int) -> Fleets:
     """One placement on the fewest replicas, from `least` on, that keep the limits with the share that they find.
 
     More replicas find more, so that what is enough stays enough; where none is, the fewest.
     """
     start = tried = _settle(resolved, asked, cases, least)
-    if resolved.gpus is not None or start.keeps_limits:
+    if resolved.gpus is not None or start.keeps_limits[0]:
         return start
     short, enough = least, least
-    while not tried.keeps_limits:
+    while not tried.keeps_limits[0]:
         short, enough = enough, 2 * enough
         if enough > MOST_TIMES * least:
             return start
@@ -363,14 +408,14 @@ def _least_replicas(resolved: ResolvedService, asked: Returning, cases: Cases, l
     while enough - short > 1:
         middle = (short + enough) // 2
         tried = _settle(resolved, asked, cases, middle)
-        if tried.keeps_limits:
+        if tried.keeps_limits[0]:
             enough, found = middle, tried
         else:
             short = middle
     return found
 
 
-def _settle(resolved: ResolvedService, asked: Returning, cases: Cases, replicas: int) -> _Settled:
+def _settle(resolved: ResolvedService, asked: Returning, cases: Cases, replicas: int) -> Fleets:
     """One placement with so many replicas and the share of prompts found that its sessions leave there.
 
     What is found makes requests shorter, which leaves more users thinking: solved by taking the mean of both.
@@ -379,24 +424,24 @@ def _settle(resolved: ResolvedService, asked: Returning, cases: Cases, replicas:
     for _ in range(MOST_ROUNDS):
         service = replace(_finding(resolved, asked, found, fetched_s), replicas=replicas)
         fleets = build_fleets(service, cases)
-        point = build_choice(service, fleets, 0, None).point
-        hits = _kept(service, cases.placements, cases.memory, replicas, point, asked).hits
+        work = _working(service, fleets.found, fleets.each)
+        hits = _kept(service, cases.placements, cases.memory, replicas, work, asked).hits
         share, host = float(hits.both[0]), float(hits.host[0])
         once_s = asked.returning * float(fetch_s(service.job, cases.placements, asked.seen_tokens(service.traffic))[0])
         if abs(share - found) < CLOSE and abs(host * once_s - fetched_s) < CLOSE * once_s:
             break
         found, fetched_s = (found + share) / 2.0, (fetched_s + host * once_s) / 2.0
-    return _Settled(service, fleets)
+    return fleets
 
 
 def _kept(
-    resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int, point: Point,
+    resolved: ResolvedService, placement: ReplicaLayouts, memory: ServingMemory, replicas: int, work: Point | _Working,
     asked: Returning,
 ) -> _Kept:  # fmt: skip
     job, traffic = resolved.job, resolved.traffic
-    seen, rate = asked.seen_tokens(traffic), point.requests_per_s
-    idle = asked.idle(resolved.amount / replicas, point.in_flight, rate)
-    on_gpu = sessions_on_gpu(job, placement, memory, traffic, point.running, seen)
+    seen, rate = asked.seen_tokens(traffic), work.requests_per_s
+    idle = asked.idle(resolved.amount / replicas, work.in_flight, rate)
+    on_gpu = sessions_on_gpu(job, placement, memory, traffic, work.running, seen)
     in_host = sessions_in_host(job, placement, asked.size_bytes, seen)
     hits = asked.hits(idle, on_gpu, in_host, job.engine.memory.host_cache, rate)
     return _Kept(idle, float(on_gpu[0]), float(in_host[0]), hits)
