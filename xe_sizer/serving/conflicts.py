@@ -314,7 +314,7 @@ def prefill_goes_apart(asked: AskedService, engine: Engine) -> Found:
 def encoders_go_apart(asked: AskedService, engine: Engine) -> Found:
     """GPUs that only encode images, of requests without any, or where the engine has none."""
     serve, key = asked.serve, "serve.encode_replicas"
-    if serve.encode_replicas is None:
+    if not serve.encode_replicas:
         return
     if not serve.images:
         yield (

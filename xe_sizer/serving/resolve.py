@@ -539,7 +539,7 @@ def _replicas(values: ScenarioFile, turns: Turns | None) -> dict[str, Any]:
         "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
         "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
         "prefill_replicas": serve.prefill_replicas,
-        "encode_replicas": serve.encode_replicas,
+        "encode_replicas": serve.encode_replicas or None,
         "returning": returning,
         "fit": serve.fit,
     }
