@@ -301,7 +301,7 @@ def _numbers(value: object) -> list[int]:
 # All model servers of a file, whatever its kind: scripts, containers, charts, recipes, settings of an engine.
 
 _EXIT = re.compile(r"\bexit(?:[ \t]+\d+)?\b")
-_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom|llama.server|llama_cpp")
+_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom|llama.server|llama_cpp|text-embeddings|infinity")
 _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
     recipes.read_srt_slurm, recipes.read_production_stack, recipes.read_vllm_recipes, recipes.read_sgl_cookbook,
     containers.read,
@@ -399,10 +399,11 @@ def serving_tool(
     engines: tuple[str, ...],
     read: Callable[[Draft, Source, Chosen], None],
     table: Table,
+    aliases: tuple[str, ...] = (),
 ) -> Tool:
     """The tool of an engine, whose servers are looked for in files of all kinds.
 
-    engines : what services call it, and those that stand for it
+    engines : what services call it, and those that stand for it; aliases : further names of the tool
     read : states what a service says, in a draft that has its arguments
     """
 
@@ -429,7 +430,7 @@ def serving_tool(
         else:
             read(draft, source, found)
 
-    return Tool(name, title, reads, recognises, read_chosen, table, keys, serving=True)
+    return Tool(name, title, reads, recognises, read_chosen, table, keys, aliases=aliases, serving=True)
 
 
 def state_service(
