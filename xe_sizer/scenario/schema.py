@@ -375,6 +375,10 @@ class ServeSection(Section, frozen=True):
             panel="Speculation",
         ),
     ] = None
+    draft_tp: Annotated[
+        Degree | None,
+        about("Tensor parallel ranks of what drafts; default: those of the model", panel="Speculation"),
+    ] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None,
         about("Tokens that speculative decoding proposes per step", panel="Speculation"),

@@ -609,13 +609,13 @@ def drafter(held: Holding) -> Array:
     kept, placements = held.job.drafter, held.placements
     assert kept is not None
     model, scheme = kept.first.model, kept.first.scheme
-    one_stage = replace(placements, pp=np.ones_like(placements.pp))
+    one_stage = kept.placements(placements)
     embedding, head = _ends(model)
     beside = tuple(weight for weight in (*embedding, *head) if weight.split != "vocabulary")
     layers = [count * _elements(weights, one_stage, scheme) for count, weights in _layers(model)]
     elements = kept.modules * np.sum([*layers, _elements(beside, one_stage, scheme)], axis=0)
     table = tuple(weight for weight in embedding if weight.split == "vocabulary")
-    again = 1.0 if kept.own_embedding else as_array(placements.pp > 1)
+    again = 1.0 if kept.own_embedding else as_array(placements.pp > 1) * kept.embeds
     elements = elements + again * _elements(table, one_stage, scheme)
     if kept.own_head:
         elements = elements + _elements(tuple(one for one in head if one.split == "vocabulary"), one_stage, scheme)
@@ -963,7 +963,7 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
     size = job.gpu_share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
     if job.drafter is None:
         return size
-    one_stage, drafting = replace(placements, pp=np.ones_like(placements.pp)), job.drafter.first
+    one_stage, drafting = job.drafter.placements(placements), job.drafter.first
     own = sequence_bytes(drafting.model, drafting.scheme.cache, tokens, one_stage, block, windows)
     return np.asarray(size + job.drafter.modules * own)
 

@@ -658,21 +658,30 @@ def drafting(drafted: Drafted) -> Array:
     """Seconds of the drafter in a step.
 
         t = t(tokens that were verified, prompts) + (positions - 1) t(width tokens of each sequence) + verify_us
+        t = t(last state of each sequence) + verify_us                                      heads of Medusa
+        t = t(joining of what was verified, prompts) + t(block of each sequence) + verify_us         DFlash
 
     The first pass reads the states of all tokens of the step and yields the first proposal; each further one reads the
-    one before. Ranks are those of the model, of one pipeline stage. Where no graph replays all passes together, the
-    host prepares each.
+    one before. Ranks are those of the model, of one pipeline stage, or fewer that it has for itself. Where no graph
+    replays all passes together, the host prepares each.
     """
     job, work = drafted.job, drafted.work
     drafter = job.drafter
     assert drafter is not None
-    one_stage = replace(drafted.placements, pp=np.ones_like(drafted.placements.pp))
+    one_stage = drafter.placements(drafted.placements)
     groups = job.groups(drafted.placements) / as_array(drafted.placements.dp)
     decodes, prefills = (of_the_fullest(as_array(count), groups) for count in (work.decodes, work.prefills))
     verified = replace(work, decodes=decodes, prefills=prefills, decode_logits=1.0)
-    seconds = _pass_s(drafter.first, one_stage, verified)
+    past, each = as_array(work.decode_past) + as_array(work.decode_tokens), as_array(work.decode_tokens)
+    if not drafter.embeds:
+        seconds = _pass_s(drafter.first, one_stage, Work(decodes=decodes + prefills))
+    elif drafter.context is not None:
+        seconds = _pass_s(drafter.context, one_stage, replace(verified, decode_logits=0.0))
+        block = Work(decodes=decodes + prefills, decode_past=past, decode_tokens=each, decode_logits=drafter.width)
+        seconds = seconds + _pass_s(drafter.further, one_stage, block)
+    else:
+        seconds = _pass_s(drafter.first, one_stage, verified)
     if drafter.passes > 1:
-        past = as_array(work.decode_past) + as_array(work.decode_tokens)
         proposing = Work(decodes=decodes, decode_past=past, decode_tokens=drafter.width)
         seconds = seconds + (drafter.passes - 1.0) * _pass_s(drafter.further, one_stage, proposing)
     checking_s = 0.0 if job.efficiency.fixed else job.engine.host.verify_us * MICRO

@@ -19,8 +19,10 @@ from xe_sizer.interop.serving import (
     serving_tool,
     state_drafts,
     state_service,
+    state_suffixes,
 )
 from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive, positive_or_open
+from xe_sizer.software.speculation import SUFFIX
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
@@ -120,8 +122,12 @@ def _drafts(draft: Draft) -> None:
     drafter = draft.peek(*_DRAFTERS)
     word = draft.take("speculative_config.method", "spec_method", "method")
     method = method_of(word.value if word else None, drafter.value if drafter else None)
-    if tokens is not None:
-        state_drafts(draft, Drafting(tokens, method, _DRAFTERS, length - 1 if length else None))
+    ranks = draft.take("speculative_config.draft_tensor_parallel_size", "speculative_draft_tensor_parallel_size")
+    if method == SUFFIX and word is not None:
+        state_suffixes(draft, tokens, word)
+    elif tokens is not None:
+        accepted = length - 1 if length else None
+        state_drafts(draft, Drafting(tokens, method, _DRAFTERS, accepted, ranks=ranks))
     draft.count("speculative_config*")
 
 

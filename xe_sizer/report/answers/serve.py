@@ -550,6 +550,7 @@ TRAFFIC = {
     "prefix_hit_share": "share of prompt tokens found in the cache",
     "speculative": "method of speculative decoding",
     "draft_model": "model that drafts",
+    "draft_tp": "GPUs that share what drafts",
     "draft_tokens": "tokens proposed per step by speculative decoding",
     "draft_width": "branches of the tree of drafts",
     "draft_depth": "positions of the tree of drafts",
