@@ -757,7 +757,8 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
     elif service.replicas is not None and replicas > 1:
         draft.state("gpus", total, service.replicas, ", ".join(parts))
     elif used:
-        draft.derive("gpus", total, used, "tp x pp x dp")
+        apart = ["serve.expert_gpus"] if "serve.expert_gpus" in draft.facts else []
+        draft.derive("gpus", total, [*used, *apart], "tp x pp x dp" + (" + expert_gpus" if apart else ""))
 
 
 def _of_replica(draft: Draft, service: Service) -> int | None:
@@ -767,8 +768,8 @@ def _of_replica(draft: Draft, service: Service) -> int | None:
     for key in _RANKS:
         value = draft.fact(key)
         ranks *= value if isinstance(value, int) else 1
-    known = "layout.tp" in draft.facts
-    return ranks if known else stated
+    known, apart = "layout.tp" in draft.facts, draft.fact("serve.expert_gpus")
+    return ranks + (apart if isinstance(apart, int) else 0) if known else stated
 
 
 def _of_file_name(draft: Draft, source: Source) -> None:

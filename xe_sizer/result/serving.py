@@ -400,12 +400,14 @@ class Phase(Struct, frozen=True):
     """One step of a replica; `modules` are its kernels once more, by part of the model.
 
     operators : the step operator by operator; empty where nobody asked for it
+    expert_operators : those of a GPU that holds experts alone, which work while the others wait; or empty
     """
 
     seconds: float
     components: tuple[TimeComponent, ...]
     modules: tuple[PhaseModule, ...]
     operators: tuple[OperatorCost, ...] = ()
+    expert_operators: tuple[OperatorCost, ...] = ()
 
 
 class Phases(Struct, frozen=True):

@@ -349,10 +349,10 @@ class EngineStep(Immutable):
         experts_s = sum((self.longer(time.operator) * time.forward_s for time in times), self.zeros)
         attending_s = sum((seconds for _, seconds in self._layer_times), self.zeros) + self.exchange_s("tp")
         sent = [op for op in self.experts.layers if isinstance(op, Collective) and _sends(op)]
-        there_s, back_s = (self._sent_s(op) for op in sent)
+        there_s, back_s = (self.sent_s(op) for op in sent)
         return PoolTimes(attending_s * sent[0].layers / model.layers, experts_s, there_s, back_s, self.halves)
 
-    def _sent_s(self, operator: Collective) -> Array:
+    def sent_s(self, operator: Collective) -> Array:
         """Seconds of a step that tokens are on their way in one direction; all GPUs send at once, over their links."""
         if self.job.efficiency.hides_exchanges:
             return self.zeros
@@ -1166,7 +1166,7 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
         seconds = layers on the stage x law
 
     The seconds sum to the parts of the step but the host's and those between pipeline stages; where experts have GPUs
-    of their own, operators are those of a GPU with attention, and do not wait.
+    of their own, operators are those of a GPU with attention, and do not wait (`expert_costs` has the others).
 
     Parameters
     ----------
@@ -1182,6 +1182,55 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     layers = _of_group(step, at, step.layers, step.longer, step.halves)
     ends = _of_group(step, at, step.ends, lambda _: step.ends_on_gpu * np.ones(1), np.ones(1))
     return (*layers, *ends)
+
+
+def expert_costs(time: StepTime) -> tuple[OperatorCost, ...]:
+    """Every operator of a GPU that holds experts alone, and the tokens on their way to it and back.
+
+        seconds = micro-batches x layers with experts x law
+
+    They sum to what such a GPU works in a step and to the time of the links, which may overlap.
+
+    Parameters
+    ----------
+    time : a step; its first point is looked at
+
+    Returns
+    -------
+    tuple of OperatorCost, in the order in which they run, none where no GPU holds experts alone [s], [FLOP], [bytes]
+
+    Source: as `operator_costs`; the exchange is that of `EngineStep.pools`.
+    """
+    step, at = time.step, _At(time)
+    if step.experts is None:
+        return ()
+    works = {id(work.operator): work for work in operator_work(step.experts.layers, step.job.device, backward=False)}
+    costs = (
+        _sent(step, at, operator)
+        if isinstance(operator, Collective)
+        else _kernel(works[id(operator)], at, step.longer(operator))
+        for operator in step.experts.layers
+        if not isinstance(operator, Collective) or _sends(operator)
+    )
+    return tuple(replace(cost, parts={ON_EXPERTS: cost.seconds}) for cost in costs)
+
+
+ON_EXPERTS = "experts apart"
+"""What GPUs of experts and the links to them do while those of attention work too: no part of a step alone."""
+
+
+def _sent(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
+    ((_, message),) = operator.forward
+    times = operator.layers * at.one(step.halves)
+    return OperatorCost(
+        operator=operator,
+        sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
+        times=times,
+        flops=0.0,
+        moved_bytes=times * at.one(message),
+        parts={ON_EXPERTS: at.one(step.sent_s(operator))},
+        bound=NETWORK_TIME,
+    )
 
 
 def _of_group(

@@ -1260,9 +1260,10 @@ def with_operators(result: ServeResult, estimate: ServingEstimate) -> ServeResul
 
 def _in_full(phase: Phase, step: StepTime) -> Phase:
     from xe_sizer.scenario.trials import operator_rows
-    from xe_sizer.serving.step_time import operator_costs
+    from xe_sizer.serving.step_time import expert_costs, operator_costs
 
-    return replace(phase, operators=operator_rows(operator_costs(step), phase.seconds))
+    rows, of_experts = (operator_rows(costs(step), phase.seconds) for costs in (operator_costs, expert_costs))
+    return replace(phase, operators=rows, expert_operators=of_experts)
 
 
 def _sources(estimate: ServingEstimate) -> Iterator[Source]:
