@@ -50,7 +50,10 @@ def _origins(records: list[Record]) -> list[str]:
     runs = [run for run in collect_serving_runs(records) if not run.guessed]
     ranges = []
     for quantity, name in QUANTITIES.items():
-        alone = left_out([run for run in runs if run.quantity == quantity])
+        mine = [run for run in runs if run.quantity == quantity]
+        if not mine:
+            continue
+        alone = left_out(mine)
         inside, width = alone.coverage(), alone.median_width()
         ranges.append(f"{name.lower()} {inside:.0%}, half of them within a factor of {width:.2f}")
     return [

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 # Assumed: width of the MLP over the hidden size where the model has no dense one; published heads have 2 to 6.
 EAGLE_FFN = 3
 EAGLE3_STATES = 3  # published: states of a low, a middle and a high layer are joined (arXiv:2503.01840, section 3.1)
-DFLASH_LAYERS = 5  # published: z-lab/Qwen3-8B-DFlash-b16, as is the number of states
-DFLASH_STATES = 5
+DFLASH_LAYERS = 5  # published: of z-lab/Qwen3-8B-DFlash-b16
+DFLASH_STATES = 5  # published: that z-lab/Qwen3-8B-DFlash-b16 joins
 EAGLE3_VOCABULARY = 32000  # published: of the heads for Llama 3 and Qwen3, the tokens that are used most
 
 
@@ -165,7 +165,9 @@ def dflash_block(model: ModelShape, stated: ModelShape | None = None) -> ModelSh
 def dflash_context(block: ModelShape) -> ModelShape:
     """Build what verified tokens pass before the block sees them: the joined states, keys and values of every layer.
 
-    As a model: the joining, and one layer of as many weights as the projections to keys and values.
+        k, v = K c, V c         K, V: keys of all layers x hidden, once for every verified token
+
+    As a model: the joining, and one layer of as many weights as these projections.
 
     Parameters
     ----------

@@ -856,7 +856,21 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
 
 
 def held_alone(held: Holding, alone: Alone) -> dict[str, Array]:
-    """Memory of a GPU that holds a part of the model alone, by component [bytes]."""
+    """Memory of a GPU that holds a part of the model alone, by component.
+
+        bytes = sum of ALONE_PARTS of what it holds
+
+    Parameters
+    ----------
+    held : the job, and the largest step under each placement
+    alone : what such a GPU holds: experts, or the encoder of images
+
+    Returns
+    -------
+    dict of ndarray of float, shape (placements,) [bytes]
+
+    Source: each part names its own.
+    """
     return computed(ALONE_PARTS[alone], replace(held, alone=alone))
 
 
