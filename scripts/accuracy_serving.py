@@ -15,7 +15,10 @@ from xe_sizer.evidence.residuals import collect_serving_runs, left_out
 from xe_sizer.evidence.statistics import GUESSED, summaries
 from xe_sizer.result.accuracy import Accuracy, Prediction
 
-QUANTITIES = {"ttft": "Time to the first token", "tpot": "Time per output token", "throughput": "Throughput"}
+QUANTITIES = {
+    "ttft": "Time to the first token", "tpot": "Time per output token", "encoding": "Time of a request without answers",
+    "throughput": "Throughput",
+}  # fmt: skip
 SHOWN = (GUESSED, "stack", "gpu")
 MANY_MODELS = (*BY_MODEL, "SemiAnalysis InferenceX, experimental decode-position sweeps on 8x H200")
 FAR_OFF = 0.3
@@ -47,7 +50,10 @@ def _origins(records: list[Record]) -> list[str]:
     runs = [run for run in collect_serving_runs(records) if not run.guessed]
     ranges = []
     for quantity, name in QUANTITIES.items():
-        alone = left_out([run for run in runs if run.quantity == quantity])
+        mine = [run for run in runs if run.quantity == quantity]
+        if not mine:
+            continue
+        alone = left_out(mine)
         inside, width = alone.coverage(), alone.median_width()
         ranges.append(f"{name.lower()} {inside:.0%}, half of them within a factor of {width:.2f}")
     return [

@@ -61,7 +61,7 @@ def predicted(records: Sequence[Record]) -> tuple[list[Prediction], list[Predict
 def summary(predictions: Sequence[Prediction]) -> dict[str, Any]:
     """Medians and 90 % quantiles of the errors, share in the range, width of it, and verdicts."""
     found: dict[str, Any] = {}
-    for quantity in ("step_time", "phase_time", "ttft", "tpot", "throughput", "peak_memory"):
+    for quantity in ("step_time", "phase_time", "ttft", "tpot", "encoding", "throughput", "peak_memory"):
         mine = [one for one in predictions if one.quantity == quantity]
         if mine:
             found[quantity] = _errors(mine)

@@ -38,6 +38,7 @@ QUANTITIES = {
     "phase_time": "time of a phase of reinforcement learning",
     "ttft": "time to the first token",
     "tpot": "time per output token",
+    "encoding": "time of a request without answers",
     "throughput": "tokens per second of a service",
     "peak_memory": "peak memory",
     "oom": "fits or runs out of memory",

@@ -143,6 +143,7 @@ def test_every_row_says_what_it_is(module: ModuleType, name: str) -> None:
 def test_no_part_stands_outside_of_the_registries(module: ModuleType) -> None:
     listed = {id(part) for lists, name in LISTS for part in getattr(lists, name)}
     listed |= {id(part) for part in evaluation.MICRO_BATCH_PARTS}
+    listed |= {id(part) for parts in serving_memory.ALONE_PARTS.values() for part in parts}
     outside = [name for name, value in vars(module).items() if isinstance(value, Part) and id(value) not in listed]
     assert outside == []
 

@@ -105,7 +105,8 @@ def test_trees_of_drafts_are_those_of_sglang(tmp_path: Path) -> None:
         ("EAGLE", None, "mtp"),
         ("EAGLE", "lmsys/DeepSeek-R1-NextN", "mtp"),
         ("EAGLE", "a/EAGLE-head", "eagle"),
-        ("DFLASH", None, None),
+        ("DFLASH", None, "dflash"),
+        ("DSPARK", None, None),
     ],
 )
 def test_heads_in_the_words_of_sglang(algorithm: str, head: str | None, expected: str | None, tmp_path: Path) -> None:

@@ -53,6 +53,31 @@ def test_layers_that_are_not_on_the_gpu_are_on_the_cpu(tmp_path: Path) -> None:
     assert note == "40 of 80 layers are on the GPU"
 
 
+@pytest.mark.parametrize(
+    ("words", "expected", "lost"),
+    [
+        (
+            "-md models/Qwen2.5-0.5B-Instruct-Q8_0.gguf --draft-max 8 --draft-min 1 -ngld 99",
+            {"serve.speculative": "draft-model", "serve.draft_tokens": 8},
+            ["draft_min"],
+        ),
+        ("--spec-type ngram-simple --draft-max 16", {"serve.speculative": "ngram", "serve.draft_tokens": 16}, []),
+        (
+            "--spec-type draft-dflash -md models/dflash.gguf -ngld 0",
+            {"serve.speculative": "dflash", "serve.draft_tokens": 15},
+            ["md", "ngld"],
+        ),
+        ("--spec-type none", {}, []),
+    ],
+)
+def test_drafts(words: str, expected: dict[str, object], lost: list[str], tmp_path: Path) -> None:
+    found = imported(tmp_path, f"llama-server -m models/Qwen2.5-32B-Instruct-Q4_K_M.gguf -ngl 99 {words}\n")
+    drafts = ("serve.speculative", "serve.draft_tokens")
+    assert {key: value for key, value in facts(found).items() if key in drafts} == expected
+    assert sorted(each.key for each in found.lost) == lost
+    assert not found.unknown
+
+
 def test_experts_on_the_cpu_are_told(tmp_path: Path) -> None:
     found = imported(tmp_path, EXPERTS)
     assert "serve.cpu_layers" not in facts(found)

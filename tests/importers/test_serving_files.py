@@ -324,3 +324,43 @@ def test_a_dockerfile_starts_what_its_last_instructions_say(tmp_path: Path) -> N
         'FROM vllm/vllm-openai:v0.11.0\nENTRYPOINT ["vllm", "serve", "a/b-7b"]\nCMD ["--max-model-len", \\\n "4096"]\n'
     )
     assert values(read(tmp_path, "Dockerfile", text), "model", "serve.max_model_len") == ["a/b-7b", 4096]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ('{"method": "suffix"}', ["suffix", 3, None]),
+        ('{"method": "suffix", "num_speculative_tokens": 32}', ["suffix", 3, None]),
+        ('{"method": "medusa", "model": "a/b-medusa", "num_speculative_tokens": 4}', ["medusa", 4, None]),
+        (
+            '{"model": "a/b-speculator.eagle3", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1}',
+            ["eagle3", 3, 1],
+        ),
+    ],
+)
+def test_methods_and_ranks_of_drafts(config: str, expected: list[object], tmp_path: Path) -> None:
+    file = tmp_path / "serve.sh"
+    file.write_text(
+        f"vllm serve meta-llama/Llama-3.1-8B-Instruct --tensor-parallel-size 2 --speculative-config '{config}'\n",
+        encoding="utf-8",
+    )
+    found = read_foreign([file], Asked())
+    assert values(found, "serve.speculative", "serve.draft_tokens", "serve.draft_tp") == expected
+    assert not found.unknown
+
+
+APART = """vllm serve deepseek-ai/DeepSeek-V2-Lite --data-parallel-size 2 --tensor-parallel-size {tp} \\
+  --enable-expert-parallel --enable-dbo --max-num-seqs 64 --additional-config '{{"afd": {{"role": "{role}",
+  "connector": "P2pNcclAFDConnector", "num_attention_ranks": 4, "num_ffn_ranks": 2}}}}' &
+"""
+
+
+@pytest.mark.parametrize(("first", "tp", "dp"), [("attention", 2, 2), ("ffn", 1, 4)])
+def test_experts_on_gpus_of_their_own(first: str, tp: int, dp: int, tmp_path: Path) -> None:
+    """vllm-project/afd-plugin, recipe/gpu: a server of each role, of which either may come first."""
+    servers = {"attention": APART.format(role="attention", tp=2), "ffn": APART.format(role="ffn", tp=1)}
+    text = servers.pop(first) + "".join(servers.values())
+    found = read(tmp_path, "run.sh", text)
+    assert values(found, "serve.expert_gpus", "serve.micro_batches", "gpus") == [2, 2, 6]
+    assert values(found, "layout.tp", "layout.dp", "layout.ep", "serve.two_batch_overlap") == [tp, dp, None, None]
+    assert not found.lost

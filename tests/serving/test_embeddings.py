@@ -10,12 +10,17 @@ import pytest
 from serving_cases import asked, engine_file, job, problems, served
 
 from xe_sizer.api import serve
+from xe_sizer.errors import Location
+from xe_sizer.evidence.names import RecordRegistry
+from xe_sizer.evidence.predict import figures, serve_record
+from xe_sizer.evidence.records import records_of
 from xe_sizer.report.answers.serve import document
 from xe_sizer.report.document import Options
 from xe_sizer.report.formats.table import render
 from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.queueing import in_flight, latencies
 from xe_sizer.serving.step_time import Work, encoding_time, step_time, texts_of_a_step
+from xe_sizer.serving.uncertainty import span
 from xe_sizer.units import GIB
 
 ONE = ReplicaLayouts.of()
@@ -153,3 +158,43 @@ def test_kernels_take_as_long_as_measured_on_an_h100() -> None:
     assert min(ratios) > 0.87
     assert max(ratios) < 1.2
     assert float(np.median(ratios)) == pytest.approx(1.0, abs=0.06)
+
+
+def test_ranges_are_those_of_measured_encoding() -> None:
+    """Factors of the time to a request and, the other way round, of the rate; nothing that writes text has a part."""
+    found = asked(ENCODER, gpu="l4", serve__engine="vllm")
+    took, rate = span(found, "request"), span(found, "throughput")
+    assert rate.low == pytest.approx(1 / took.high)
+    assert rate.high == pytest.approx(1 / took.low)
+    assert rate.sure == pytest.approx((1 / took.sure[1], 1 / took.sure[0]))
+    writes = asked("llama-3.1-8b", gpu="l4", serve__engine="vllm")
+    assert took.low != span(writes, "request").low
+    assert took.basis is not None
+    assert took.basis.runs < 300
+    assert took.basis.bias is None
+    assert "publications ran like this (a service" in took.evidence
+
+
+def test_a_forward_alone_is_compared_without_what_a_service_adds() -> None:
+    """Half of 20 ms; 4 requests/s are one every 250 ms, of 2 texts of 512 tokens 4,096 tokens/s."""
+    common = {
+        "job": "inference", "stack": "sentence-transformers", "model": "bge-m3", "gpu": "h100-sxm-80gb", "gpus": 1,
+        "input_len": 512, "output_len": 0,
+    }  # fmt: skip
+    entries = [
+        common | {"id": "a", "batch": 256, "measured": {"forward_ms": 20.0}},
+        common | {"id": "b", "documents": 2, "concurrency": 3, "measured": {"requests_per_s": 4.0}},
+        common | {"id": "c", "documents": 2, "concurrency": 3, "measured": {"total_tokens_per_s": 4096.0}},
+    ]
+    alone, *rates = (serve_record(one, RecordRegistry()) for one in records_of(entries, Location("test")).records)
+    job = alone.served.resolved.job
+    once = step_time(job, ONE, Work(prefills=256.0, prefill_tokens=512.0)).total_s[0]
+    (figure,) = figures(alone)
+    assert (figure.quantity, figure.measured) == ("encoding", pytest.approx(0.02))
+    assert figure.predicted == pytest.approx(once)
+    assert alone.tested.forwards
+    for found in rates:
+        (figure,) = figures(found)
+        assert figure.measured == pytest.approx(0.25)
+        assert figure.predicted == pytest.approx(1 / found.served.requests_per_s)
+        assert not found.tested.forwards

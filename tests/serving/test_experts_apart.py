@@ -11,7 +11,7 @@ from xe_sizer.report.registry import render
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
 from xe_sizer.serving.memory import max_sequences, serving_memory, weight_bytes, weights
 from xe_sizer.serving.step_time import PoolTimes, Work, step_time, waiting_for_experts
-from xe_sizer.serving.summary import summarise
+from xe_sizer.serving.summary import summarise, with_operators
 
 V3, QWEN, NODE = "deepseek-v3", "qwen3-235b-a22b", "nvidia-dgx-h200"
 # Step-3 (arXiv:2507.19427): its attention has queries of rank 2,048 and one head of keys and values of 256
@@ -183,6 +183,26 @@ def test_a_service_shows_both_pools() -> None:
     assert "Attention and experts on GPUs of their own" in shown
     assert "1 replica of 12" in shown
     assert "How the memory of a GPU of experts adds up" in shown
+
+
+def test_operators_of_both_pools_are_listed() -> None:
+    found = served(
+        QWEN, server=NODE, gpus=12, serve__engine="vllm", serve__expert_gpus=8, layout__dp=4, serve__concurrency=512
+    )
+    answer = with_operators(summarise(found), found)
+    assert answer.experts is not None
+    pools = answer.experts.apart
+    assert pools is not None
+    of_experts = {one.bound == "network": 0.0 for one in answer.phases.decode.expert_operators}
+    for one in answer.phases.decode.expert_operators:
+        of_experts[one.bound == "network"] += one.seconds
+    assert of_experts[False] == pytest.approx(pools.experts_s)
+    assert of_experts[True] == pytest.approx(pools.dispatch_s + pools.combine_s)
+    assert "expert down" not in {one.name for one in answer.phases.decode.operators}
+    shown = render(answer, "table", Options(width=120, explain=("operators",)))
+    assert "Operators of a decode step on a GPU of experts" in shown
+    both = served(QWEN, server=NODE, gpus=8, serve__engine="vllm", serve__concurrency=64)
+    assert with_operators(summarise(both), both).phases.decode.expert_operators == ()
 
 
 def test_experts_that_do_not_fit_say_so() -> None:

@@ -7,9 +7,12 @@ import math
 import pytest
 from serving_cases import asked, problems, served
 
+from xe_sizer.profiles.catalogue import Registry
+from xe_sizer.serving.advice import advise
 from xe_sizer.serving.disaggregation import encoders, images_s
 from xe_sizer.serving.summary import summarise
 
+REGISTRY = Registry()
 SEEING = {"model": "qwen2.5-vl-7b", "serve__images": 2, "serve__input_tokens": 500}
 
 
@@ -81,3 +84,36 @@ def test_three_pools_stand_behind_each_other() -> None:
 )
 def test_encoders_that_cannot_be_are_refused(flags: dict[str, object], words: str) -> None:
     assert any(words in told for told in problems(**flags))
+
+
+def test_a_gpu_for_images_holds_the_encoder_and_its_largest_step() -> None:
+    """676.6 million elements in 16 bit; 4,096 tokens of 4 patches, each 3 x 1,280 and 3 x 3,420 wide; their states."""
+    found = served(serve__request_rate=5, gpus=2, serve__encode_replicas=1, serve__max_step_tokens=4096, **SEEING)
+    front = found.choice.encoders
+    assert front is not None
+    assert front.memory["weights"] == pytest.approx(2 * 676.6e6, rel=0.05)
+    assert front.memory["embeddings"] == 4096 * 3584 * 2
+    assert front.memory["activations"] >= 4096 * 4 * (3 * 1280 + 3 * 3420) * 2
+    result = summarise(found).encoders
+    assert result is not None
+    assert sum(part.bytes for part in result.memory.components) == result.memory.peak_bytes
+    assert result.memory.peak_bytes == pytest.approx(sum(front.memory.values()), abs=8)
+
+
+LARGE = {
+    "model": "internvl3-78b", "gpu": "rtx-3060-12gb", "gpus": 25, "serve__weights": "awq", "serve__images": 4,
+    "serve__request_rate": 0.01,
+}  # fmt: skip
+
+
+def test_an_encoder_that_is_too_large_for_one_gpu_is_refused_and_put_into_the_replicas() -> None:
+    """InternViT-6B takes 10.6 GiB of 11.8, and its largest step 2.7: eight GPUs of a replica share it."""
+    apart, whole = (served(serve__encode_replicas=count, **LARGE) for count in (1, 0))
+    assert apart.short == "images"
+    assert not apart.fits
+    assert whole.fits
+    assert whole.choice.encoders is None
+    result = summarise(apart)
+    assert "GiB per GPU of images" in result.verdict.reasons[0].message
+    assert result.memory.gpu == "those of images alike"
+    assert any(one.change == "the encoder of images in every replica" for one in advise(apart, REGISTRY))

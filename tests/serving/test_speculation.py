@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.serving_cases import asked, served
@@ -76,6 +79,97 @@ def test_embedding_and_head_of_a_draft_model_are_its_own() -> None:
     assert again == pytest.approx(2 * 128256 * 4096)  # the last stage has no embedding to share
 
 
+def test_heads_of_medusa_have_a_vocabulary_each_and_no_cache() -> None:
+    plain, drafted = (asked(serve__concurrency=4, **more).job for more in ({}, {"serve__speculative": "medusa"}))
+    found = serving_memory(drafted, ONE).fixed["drafter"][0]
+    assert found == pytest.approx(2 * 3 * (4096**2 + 128256 * 4096), rel=0.001)
+    assert request_bytes(drafted, ONE, 1024)[0] == request_bytes(plain, ONE, 1024)[0]
+    # The last stage has no embedding, and heads read none.
+    assert serving_memory(drafted, ReplicaLayouts.of(pp=2)).fixed["drafter"][0] == found
+
+
+def test_a_block_of_dflash_has_five_layers_beside_those_of_the_model() -> None:
+    """z-lab/Qwen3-8B-DFlash-b16: 1.05 thousand million parameters, of which it shares embedding and head."""
+    plain, drafted = (
+        asked("qwen3-8b", serve__concurrency=4, **more).job for more in ({}, {"serve__speculative": "dflash"})
+    )
+    assert serving_memory(drafted, ONE).fixed["drafter"][0] == pytest.approx(2 * 1.05e9, rel=0.01)
+    assert request_bytes(drafted, ONE, 1024)[0] == pytest.approx(request_bytes(plain, ONE, 1024)[0] * 41 / 36)
+
+
+@pytest.mark.parametrize("method", ["medusa", "dflash"])
+def test_one_pass_drafts_all_positions(method: str) -> None:
+    few, many = (
+        drafts_s(
+            asked(serve__speculative=method, serve__draft_tokens=tokens, serve__engine="vllm"),
+            Work(1.0, 500.0, decode_tokens=tokens + 1),
+        )
+        for tokens in (2, 7)
+    )
+    more_heads = 5 * 2 * (4096**2 + 128256 * 4096) / 3.35e12 if method == "medusa" else 0.0
+    assert few < many < few + 1.5 * more_heads + 0.2e-3
+    prompt = drafts_s(
+        asked(serve__speculative=method, serve__engine="sglang" if method == "dflash" else "vllm"),
+        Work(prefills=1, prefill_tokens=4000),
+    )
+    whole = float(step_time(asked().job, ONE, Work(prefills=1, prefill_tokens=4000)).total_s[0])
+    assert prompt < whole / 20  # one head, or the joining and keys and values: no layer runs over the prompt
+
+
+def test_drafters_on_fewer_ranks_are_whole_on_each() -> None:
+    two = ReplicaLayouts.of(tp=2)
+    split, whole = (
+        asked(gpus=2, layout__tp=2, serve__engine="sglang", serve__speculative="eagle3", serve__draft_tp=ranks).job
+        for ranks in (2, 1)
+    )
+    held = [serving_memory(job, two).fixed["drafter"][0] for job in (split, whole)]
+    assert 1.5 * held[0] < held[1] == serving_memory(whole, ONE).fixed["drafter"][0]
+    assert request_bytes(whole, two, 1024)[0] > request_bytes(split, two, 1024)[0]
+    work = Work(64.0, 500.0, decode_tokens=4)
+    seconds = [float(step_time(job, two, work).parts[drafting.name][0]) for job in (split, whole)]
+    assert seconds[0] != seconds[1]
+
+
+def test_files_of_speculators_are_drafters(tmp_path: Path) -> None:
+    """RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3 in the fields that its layers have."""
+    layer = {
+        "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 1,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5, "hidden_act": "silu",
+    }  # fmt: skip
+    file = tmp_path / "config.json"
+    head = {"speculators_model_type": "eagle3", "transformer_layer_config": layer, "draft_vocab_size": 32000}
+    file.write_text(json.dumps(head), encoding="utf-8")
+    stated = asked(serve__speculative="eagle3", serve__draft_model=str(file)).job
+    alike = asked(serve__speculative="eagle3").job
+    held = [serving_memory(job, ONE).fixed["drafter"][0] for job in (stated, alike)]
+    assert held[0] == pytest.approx(held[1])
+    with pytest.raises(InputError, match="drafts from states of"):
+        asked(serve__speculative="draft-model", serve__draft_model=str(file))
+    block = {**layer, "num_hidden_layers": 3}
+    dflash = {"speculators_model_type": "dflash", "transformer_layer_config": block, "block_size": 8}
+    file = tmp_path / "block" / "config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({**dflash, "aux_hidden_state_layer_ids": [1, 9, 17, 25]}), encoding="utf-8")
+    made = asked(serve__speculative="dflash", serve__draft_model=str(file)).job.drafter
+    assert made is not None
+    assert (made.first.model.layers, made.first.model.joined_width) == (3, 4 * 4096)
+
+
+# One request at a time on an A800, SGLang: speed over that without drafts (SGLang issue 29244).
+@pytest.mark.parametrize(
+    ("name", "tokens", "measured"), [("qwen3-8b", 2.8, 162 / 88), ("qwen3-30b-a3b", 2.0, 93 / 146)]
+)
+def test_speed_of_published_blocks(name: str, tokens: float, measured: float) -> None:
+    load = {
+        "gpu": "a100-sxm-80gb", "gpus": 1, "serve__engine": "sglang", "serve__concurrency": 1,
+        "serve__input_tokens": 100, "serve__output_tokens": 400,
+    }  # fmt: skip
+    rate = _alike(15, tokens)
+    drafted = served(name, **load, serve__speculative="dflash", serve__draft_tokens=15, serve__acceptance_rate=rate)
+    assert served(name, **load).point.tpot_s / drafted.point.tpot_s == pytest.approx(measured, rel=0.17)
+
+
 def drafts_s(resolved: ResolvedService, work: Work) -> float:
     return float(step_time(resolved.job, ONE, work).parts[drafting.name][0])
 
@@ -112,9 +206,11 @@ def test_a_stated_cost_replaces_the_time_and_keeps_the_memory() -> None:
     assert asked(serve__speculative="eagle3").traffic.draft_cost == 0.0
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_a_test_prices_drafts_as_the_law_has_them(engine: str) -> None:
-    made = asked(serve__speculative="eagle3", serve__engine=engine)
+@pytest.mark.parametrize(
+    ("engine", "method"), [("vllm", "eagle3"), ("sglang", "eagle3"), ("vllm", "medusa"), ("vllm", "dflash")]
+)
+def test_a_test_prices_drafts_as_the_law_has_them(engine: str, method: str) -> None:
+    made = asked(serve__speculative=method, serve__draft_tokens=3, serve__engine=engine)
     found = step_prices(made.job, ONE, made.traffic, Reach(64, 4096, 1000, 1100))
     law = step_time(made.job, ONE, Work(decodes=16, decode_past=1050, decode_tokens=4)).total_s[0]
     assert found.decode_s(16, 1050) == pytest.approx(law, rel=2e-3)
@@ -200,6 +296,12 @@ def test_modules_of_the_model_draft_where_a_limit_is_missed() -> None:
         ({"serve__draft_model": "qwen3-0.6b"}, "words in its vocabulary"),
         ({"serve__speculative": "ngram", "serve__draft_model": "llama-3.2-1b"}, "are both given"),
         ({"serve__speculative": "eagle", "serve__engine": "tgi"}, "tgi does not draft with eagle"),
+        ({"serve__speculative": "suffix", "serve__engine": "sglang"}, "sglang does not draft with suffix"),
+        ({"serve__speculative": "medusa", "serve__engine": "sglang"}, "sglang does not draft with medusa"),
+        ({"serve__speculative": "dflash", "serve__engine": "tensorrt-llm"}, "does not draft with dflash"),
+        ({"serve__speculative": "medusa", "serve__draft_model": "llama-3.2-1b"}, "are both given"),
+        ({"serve__speculative": "ngram", "serve__draft_tp": 1}, "no weights of its own"),
+        ({"serve__draft_tp": 1}, "without anything that drafts"),
         ({"serve__draft_tokens": 3}, "'draft_tokens' needs 'acceptance_rate'"),
     ],
 )

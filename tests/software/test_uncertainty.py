@@ -74,7 +74,7 @@ def test_the_tables_that_ship(name: str) -> None:
         assert row.low <= row.high or any("guessed" in one for one in known)  # each of another guess: they may cross
         wider = table[quantity, known[:-1]]
         assert wider.runs >= row.runs >= 4
-    quantities = {"training": {STEP}, "serving": {"ttft", "tpot", "throughput"}}[name]
+    quantities = {"training": {STEP}, "serving": {"ttft", "tpot", "throughput", "encoding"}}[name]
     assert {quantity for quantity, _ in table} == quantities
 
 

@@ -224,6 +224,7 @@ class ServedRecord(Immutable):
             requests=not any(REQUESTS_GUESSED.search(text) for text in self.assumed),
             release=not any("no release stated" in text for text in self.assumed),
             saturated=self.served.overloaded or point.in_flight > self.served.choice.places,
+            forwards=self.record.measured.forward_ms is not None,
         )
 
     def predicted(self, quantity: str, expected: float) -> tuple[float, float]:
@@ -242,7 +243,7 @@ class ServedRecord(Immutable):
 class Figure(Immutable, eq=True):
     """One quantity of a record: measured and predicted in the same unit."""
 
-    quantity: Literal["ttft", "tpot", "throughput"]
+    quantity: Literal["ttft", "tpot", "encoding", "throughput"]
     measured: float
     predicted: float
     note: str | None = None
@@ -264,7 +265,8 @@ def serve_record(
         split_release(flags.values["serve.engine"])[0], flags.values["serve.engine"]
     )
     resolved = resolve_serving(read_scenario(None, flags.values, {}), registry, BENCHMARK)
-    resolved = replace(resolved, job=_replaying(resolved.job))
+    alone = _forward_alone if record.measured.forward_ms else _replaying
+    resolved = replace(resolved, job=alone(resolved.job))
     lengthless = any(text.endswith("not stated") and "tokens" in text for text in flags.assumed)
     # Latencies are measured under a load; rates alone are of a full replica.
     load_stated = record.sequences or record.concurrency or record.request_rate or record.requests
@@ -293,6 +295,13 @@ def _replaying(job: ServingJob) -> ServingJob:
     return replace(job, engine=replace(job.engine, host=host))
 
 
+def _forward_alone(job: ServingJob) -> ServingJob:
+    """The engine as a script calls it: one batch of any size, which nothing tokenises or sends."""
+    host = replace(job.engine.host, step_ms=0.0, sequence_us=0.0, request_ms=0.0)
+    batching = replace(job.engine.batching, max_sequences=ALL_SEQUENCES, max_step_tokens=ALL_SEQUENCES)
+    return replace(job, engine=replace(job.engine, host=host, batching=batching))
+
+
 def _comes_too_fast(served: ServingEstimate) -> bool:
     """Whether requests come at a rate that the replicas cannot answer, so that waits last as long as the test does."""
     return (
@@ -304,7 +313,7 @@ def _comes_too_fast(served: ServingEstimate) -> bool:
 def _defaults(resolved: ResolvedService) -> Iterator[str]:
     if resolved.load is None:
         yield "as many requests as a replica takes: no load stated"
-    if resolved.origins.get("serve.kv_cache") == "default":
+    if resolved.job.answers and resolved.origins.get("serve.kv_cache") == "default":
         yield f"KV cache {resolved.job.scheme.cache.name}: not stated"
 
 
@@ -313,6 +322,9 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
 
     Latencies that have no end, of requests that come faster than they are answered, are left out.
     """
+    if found.record.encodes:
+        yield from _encoding(found)
+        return
     measured, served = found.record.measured, found.served
     first_ms = measured.ttft_ms or measured.prefill_ms
     step_ms = measured.tpot_ms or measured.tpot_ms_p50
@@ -327,6 +339,17 @@ def figures(found: ServedRecord) -> Iterator[Figure]:
     first = next((one for one in _throughputs(found) if one.measured > 0), None)
     if first:
         yield first
+
+
+def _encoding(found: ServedRecord) -> Iterator[Figure]:
+    """What a request without answers takes: itself, or the time to the next one under the load measured [s]."""
+    measured, point, traffic = found.record.measured, found.served.point, found.served.resolved.traffic
+    alone_s = measured.forward_ms * MILLI if measured.forward_ms else measured.request_latency_s
+    if alone_s and math.isfinite(point.request_s):
+        yield Figure("encoding", alone_s, point.request_s)
+    rate = measured.requests_per_s or (measured.total_tokens_per_s or 0.0) / traffic.request_inputs
+    if rate and not alone_s:
+        yield Figure("encoding", 1.0 / rate, 1.0 / found.served.taken_per_s, "time to the next request: a rate")
 
 
 def _latencies_s(found: ServedRecord) -> tuple[float, float]:

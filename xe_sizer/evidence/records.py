@@ -121,6 +121,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     update, the reference and a critic), reward_s, train_s (all updates of policy and critic), sync_s
     memory_stage : last where a rank of the last pipeline stage says its memory, as Megatron-LM's logs do; else the
     worst GPU's
+    forward_ms : one forward of a batch without answers, neither tokenised nor sent
     """
 
     step_time_s: Time | None = None
@@ -156,6 +157,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: Rate | None = None
     output_tokens_per_s_per_gpu: Rate | None = None
     request_latency_s: Time | None = None
+    forward_ms: Time | None = None
 
 
 # Records and their files.
@@ -179,6 +181,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     backend : the library that shares states out, where the stack runs on several
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
+    documents : texts of a request that gets no answer, each of `input_len` tokens; output_len is 0
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
     dispatcher, redundant_experts, two_batch_overlap : of a served mixture, as the keys of `serve`
     expert_skew : of a mixture, served or trained; mtp_layers : that are trained behind the model's own
@@ -249,6 +252,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     sequences: Degree | None = None
     concurrency: Degree | None = None
     requests: Degree | None = None
+    documents: Degree | None = None
     request_rate: Rate | None = None
     gpu_memory_utilization: Share | None = None
     max_step_tokens: Degree | None = None
@@ -293,6 +297,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the record is of inference: said so, or a prompt or an answer has a length and nothing learns."""
         answers = self.input_len is not None or self.output_len is not None
         return self.job == INFERENCE or (answers and not self.reinforces)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it is of inference without answers: embeddings, scores or classes."""
+        return self.serves and self.output_len == 0
 
     @property
     def reinforces(self) -> bool:
@@ -551,6 +560,6 @@ def measured_oom(measured: Measured) -> bool | None:
         measured.minutes, measured.seconds, measured.gpu_hours, measured.peak_memory_gib, measured.nvidia_smi_gib,
         measured.ttft_ms, measured.prefill_ms, measured.tpot_ms, measured.tpot_ms_p50, measured.output_tokens_per_s,
         measured.total_tokens_per_s, measured.requests_per_s, measured.iteration_s, measured.rollout_s,
-        measured.train_s,
+        measured.train_s, measured.forward_ms,
     )  # fmt: skip
     return False if measured.fits or any(figures) else None

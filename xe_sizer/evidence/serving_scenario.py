@@ -94,10 +94,11 @@ def put_load(record: Record, flags: Flags) -> None:
         record = msgspec.structs.replace(record, **scaled)
     flags.put("serve.concurrency", record.concurrency)
     flags.put("serve.request_rate", record.request_rate)
+    flags.put("serve.documents", record.documents)
     together = record.phase or load_engine(flags.values["serve.engine"]).batching.batching == "static"
     if record.sequences and together:
         flags.put("serve.batch", record.sequences)
-    else:
+    elif not record.encodes:  # what gets no answer is a load that goes on
         _requests(record, flags)
     flags.put("serve.images", record.images)
     flags.put("serve.image_size", record.image_size if record.images else None)
@@ -121,7 +122,7 @@ def _requests(record: Record, flags: Flags) -> None:
 
 def other_requests(record: Record) -> tuple[int | None, ...]:
     """How many requests a test with clients may have had too where nobody says it; None: it runs on."""
-    if not record.concurrency or record.requests or record.window_s:
+    if not record.concurrency or record.requests or record.window_s or record.encodes:
         return ()
     return FEW_OF_A_CLIENT * record.concurrency * (record.beams or 1), None
 
@@ -188,12 +189,13 @@ class EngineRule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule of `engine_names.yaml`.
 
     until : the framework names no release, and the one that is assumed is of this month or an older one
-    unstated : the framework names no release of this library; word : stands in it
+    unstated : the framework names no release of this library; word : stands in it; encodes : nothing is written
     """
 
     stack: str
     engine: str
     because: str
+    encodes: bool = False
     library: str | None = None
     before: tuple[int, int] | None = None
     until: Number | None = None
@@ -233,12 +235,16 @@ class EngineNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Needs(Immutable, eq=True):
-    """What a run needs of its engine: the accelerator's generation, the format of the weights, and the model."""
+    """What a run needs of its engine: the accelerator's generation, the format of the weights, and the model.
+
+    encodes : whether nothing is written
+    """
 
     generation: str = ""
     weights: str = ""
     model: str = ""
     released: str | None = None
+    encodes: bool = False
 
 
 NO_NEEDS = Needs()
@@ -269,7 +275,8 @@ def build_inference(record: Record, registry: RecordRegistry) -> Flags:
     flags.put("gpus", record.gpus)
     _formats(record, model.shape, flags)
     weights = flags.values.get("serve.weights") or model.shape.checkpoint_format or ""
-    needs = Needs(hardware.server.accelerator.generation, weights, model.shape.name, model.shape.released)
+    gpu = hardware.server.accelerator
+    needs = Needs(gpu.generation, weights, model.shape.name, model.shape.released, record.encodes)
     engine, because = find_engine(record, needs)
     flags.put("serve.engine", engine, because and f"engine {engine}: {because}")
     _placement(record, flags)
@@ -301,7 +308,7 @@ def find_engine(record: Record, needs: Needs = NO_NEEDS) -> tuple[str, str | Non
     stack, framework = _stack(record), (record.framework or "").lower()
     month, because = _assumed_month(record, stack, needs)
     for rule in _rules().rules:
-        if rule.stack == stack and _matches(rule, framework, month):
+        if rule.stack == stack and rule.encodes <= needs.encodes and _matches(rule, framework, month):
             words = (stack,) if rule.unstated else (rule.library or stack, stack)
             told = because if rule.until else rule.because
             return _in_release(rule.engine, words, framework, None if rule.library else month), told

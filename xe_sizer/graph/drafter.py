@@ -1,4 +1,4 @@
-"""The shapes of drafters: modules for multi-token prediction, and the heads of EAGLE."""
+"""The shapes of drafters: modules for multi-token prediction, the heads of EAGLE and Medusa, blocks of DFlash."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # Assumed: width of the MLP over the hidden size where the model has no dense one; published heads have 2 to 6.
 EAGLE_FFN = 3
 EAGLE3_STATES = 3  # published: states of a low, a middle and a high layer are joined (arXiv:2503.01840, section 3.1)
+DFLASH_LAYERS = 5  # published: of z-lab/Qwen3-8B-DFlash-b16
+DFLASH_STATES = 5  # published: that z-lab/Qwen3-8B-DFlash-b16 joins
 EAGLE3_VOCABULARY = 32000  # published: of the heads for Llama 3 and Qwen3, the tokens that are used most
 
 
@@ -113,6 +115,89 @@ def eagle3_head(model: ModelShape, stated: ModelShape | None = None) -> ModelSha
     """
     layer = stated or replace(_dense_layer(model), vocab=min(model.vocab, EAGLE3_VOCABULARY))
     return replace(layer, joined_width=EAGLE3_STATES * model.hidden, doubled_input=True)
+
+
+def medusa_heads(model: ModelShape, heads: int) -> ModelShape:
+    """Build heads that each guess one position further from the last state alone, all at once.
+
+        logits(k) = V(k) (x + silu(W(k) x))       W: hidden x hidden, V: hidden x vocabulary, of each head
+
+    As a model: a layer of as many weights as W for each head, and all vocabularies side by side.
+
+    Parameters
+    ----------
+    model : for which they draft [-]
+    heads : positions that they draft [-]
+
+    Returns
+    -------
+    ModelShape of a layer for each head, without attention [-]
+
+    Source: arXiv:2401.10774, section 2.1.1; medusa.py of vLLM, whose heads have vocabularies of their own.
+    """
+    return replace(
+        _products(_dense_layer(model), heads, model.hidden // 2),
+        name=f"{model.name} (Medusa heads)",
+        vocab=heads * model.vocab,
+        final_norm=False,
+    )
+
+
+def dflash_block(model: ModelShape, stated: ModelShape | None = None) -> ModelShape:
+    """Build the layers that fill a block of drafts in one pass.
+
+        c = norm(W [states of 5 layers])             W: hidden x 5 hidden, once for every verified token
+        logits = head(layers([token, masks]))        every token of the block sees the others, and keys and values of c
+
+    Embedding and head are those of the model.
+
+    Parameters
+    ----------
+    model : for which it drafts [-]
+    stated : the layers, where a profile has them; None: five dense ones, as wide as those of the model [-]
+
+    Returns
+    -------
+    ModelShape [-]
+
+    Source: arXiv:2602.06036, section 4; qwen3_dflash.py of vLLM.
+    """
+    layers = stated or replace(_dense_layer(model), name=f"{model.name} (DFlash block)", layers=DFLASH_LAYERS)
+    return replace(layers, joined_width=layers.joined_width or DFLASH_STATES * model.hidden, vocab=model.vocab)
+
+
+def dflash_context(block: ModelShape) -> ModelShape:
+    """Build what verified tokens pass before the block sees them: the joined states, keys and values of every layer.
+
+        k, v = K c, V c         K, V: keys of all layers x hidden, once for every verified token
+
+    As a model: the joining, and one layer of as many weights as these projections.
+
+    Parameters
+    ----------
+    block : the layers that draft [-]
+
+    Returns
+    -------
+    ModelShape of one layer without attention [-]
+
+    Source: precompute_and_store_context_kv of vLLM (qwen3_dflash.py), one product for all layers.
+    """
+    return _products(block, 1, block.layers * block.kv_heads * block.head_dim)
+
+
+def _products(model: ModelShape, layers: int, width: int) -> ModelShape:
+    """Layers of two products each, from the hidden width to this one and back."""
+    return replace(
+        model,
+        layers=layers,
+        layer_pattern="-" * layers,
+        norms_per_layer=1,
+        activation="gelu",
+        ffn=width,
+        mlp_bias=False,
+        qk_norm=None,
+    )
 
 
 def _dense_layer(model: ModelShape) -> ModelShape:

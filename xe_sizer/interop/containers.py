@@ -14,9 +14,11 @@ from xe_sizer.interop.launch import Node
 from xe_sizer.interop.readers.shell_script import read_words
 from xe_sizer.interop.services import (
     DECODE,
+    MODELS,
     NO_SERVICES,
     PREFILL,
     SERVER_IMAGES,
+    SUBCOMMANDS,
     TENSORRT_LLM,
     VLLM,
     Service,
@@ -123,9 +125,12 @@ def _started(node: Node, image: Written | None, given: Mapping[str, str]) -> Ite
     engine = engine_of_image(str(image.value)) if image is not None else None
     if found:
         yield from found
-    elif engine in (*SERVER_IMAGES, TENSORRT_LLM) and (not words or words[0][0].startswith("-")):
+        return
+    if words and words[0][0] == SUBCOMMANDS.get(str(engine)):
+        words = words[1:]
+    if engine in (*SERVER_IMAGES, TENSORRT_LLM) and (not words or words[0][0].startswith("-")):
         keys = listed_arguments(_resolved(words, known))
-        if keys:
+        if keys or not _environment(node).keys().isdisjoint(MODELS):
             yield Service(engine, keys, node.where, role=serving_role(keys))
 
 

@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 # Commands, container manifests, charts and recipes all come down to these; the engine's own table reads the arguments.
 
 VLLM, SGLANG, TENSORRT_LLM, ATOM, LLAMA_CPP = "vllm", "sglang", "tensorrt-llm", "atom", "llama.cpp"
+TEI, INFINITY = "text-embeddings-inference", "infinity-emb"
 PREFILL, DECODE = "prefill", "decode"
-MODELS = ("model", "model_path", "model_tag", "hf_repo", "hf", "hfr", "m")
-"""Arguments that name the model, the last four of llama.cpp."""
+MODELS = (
+    "model", "model_path", "model_tag", "hf_repo", "hf", "hfr", "m", "model_id", "env.MODEL_ID",
+    "env.INFINITY_MODEL_ID",
+)  # fmt: skip
+"""Arguments that name the model, the last seven of llama.cpp and of servers of embeddings."""
 
 
 class Service(Immutable):
@@ -111,25 +115,32 @@ def apart(services: Sequence[Service]) -> Iterator[Chosen]:
         services = chosen.others
 
 
-# Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM, ATOM, llama.cpp, and those of Dynamo.
+# Model servers that commands start: the programs of vLLM, SGLang, TensorRT-LLM, ATOM, llama.cpp, Text Embeddings
+# Inference and Infinity, and those of Dynamo.
 #
 # Programs: vLLM docs, cli/serve; SGLang docs, server_arguments; TensorRT-LLM docs, trtllm-serve; ai-dynamo/dynamo,
-# components/backends; llama.cpp, tools/server.
+# components/backends; llama.cpp, tools/server; text-embeddings-inference, Dockerfile-cuda-all; Infinity docs, cli_v2.
 
 _PROGRAMS: Mapping[str, str] = {
     "vllm": VLLM, "vllm.entrypoints.openai.api_server": VLLM, "vllm.entrypoints.api_server": VLLM,
     "vllm.entrypoints.cli.main": VLLM, "dynamo.vllm": VLLM, "sglang": SGLANG, "sglang.launch_server": SGLANG,
     "dynamo.sglang": SGLANG, "trtllm-serve": TENSORRT_LLM, "dynamo.trtllm": TENSORRT_LLM,
     "tensorrt_llm.commands.serve": TENSORRT_LLM, "atom.entrypoints.openai_server": ATOM,
-    "llama-server": LLAMA_CPP, "llama_cpp.server": LLAMA_CPP,
+    "llama-server": LLAMA_CPP, "llama_cpp.server": LLAMA_CPP, "infinity_emb": INFINITY,
+    **dict.fromkeys(("text-embeddings-router", *(f"text-embeddings-router-{n}" for n in (75, 80, 86, 89, 90))), TEI),
 }  # fmt: skip
-_WITH_SUBCOMMAND = ("vllm", "sglang", "trtllm-serve", "vllm.entrypoints.cli.main", "tensorrt_llm.commands.serve")
-_MUST_SERVE = ("vllm", "sglang", "vllm.entrypoints.cli.main")
+_WITH_SUBCOMMAND = (
+    "vllm", "sglang", "trtllm-serve", "vllm.entrypoints.cli.main", "tensorrt_llm.commands.serve", "infinity_emb",
+)  # fmt: skip
+SUBCOMMANDS: Mapping[str, str] = {INFINITY: "v2"}
+"""What stands behind the program of an engine, or in front of the arguments of its image, in place of `serve`."""
+_MUST_SERVE = ("vllm", "sglang", "vllm.entrypoints.cli.main", "infinity_emb")
 _RUNNERS = frozenset({"trtllm-llmapi-launch"})
 _IMAGES = (
     ("vllm-openai", VLLM), ("vllm", VLLM), ("sglang", SGLANG), ("tensorrt", TENSORRT_LLM), ("llama.cpp", LLAMA_CPP),
+    ("text-embeddings-inference", TEI), ("michaelf34/infinity", INFINITY),
 )  # fmt: skip
-SERVER_IMAGES = (VLLM, LLAMA_CPP)
+SERVER_IMAGES = (VLLM, LLAMA_CPP, TEI, INFINITY)
 """Engines whose images start the server, so that a container's words are its arguments."""
 _OF_SCRIPT = re.compile(r"(?:.*/)?(vllm/entrypoints/openai/api_server|sglang/launch_server)\.py")
 SWITCHES = frozenset(
@@ -218,12 +229,12 @@ def _program(words: Sequence[Word], launch: Launch) -> tuple[str | None, Sequenc
     name = script[1].replace("/", ".") if script else first.rpartition("/")[2]
     engine = _PROGRAMS.get(name)
     image = _image(launch) if engine is None else None
-    if image is not None and (first.startswith("-") or _ID.fullmatch(first)):
+    if image is not None and (first.startswith("-") or first == SUBCOMMANDS[INFINITY] or _ID.fullmatch(first)):
         found = engine_of_image(str(image.value))
-        return (found, words) if found in SERVER_IMAGES else (None, None)
+        return (found, words[first == SUBCOMMANDS[INFINITY] :]) if found in SERVER_IMAGES else (None, None)
     if name not in _WITH_SUBCOMMAND:
         return engine, words[1:]
-    if len(words) > 1 and words[1].text == "serve":
+    if len(words) > 1 and words[1].text == SUBCOMMANDS.get(str(engine), "serve"):
         return engine, words[2:]
     others = {"bench", "disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve", "--help", "--version", "-h"}
     if name in _MUST_SERVE or len(words) == 1 or words[1].text in others:

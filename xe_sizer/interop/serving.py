@@ -46,7 +46,18 @@ from xe_sizer.profiles.catalogue import model_file
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.software.number_formats import quantised_in
-from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE, EAGLE3, MTP, NGRAM
+from xe_sizer.software.speculation import (
+    DFLASH,
+    DRAFT_MODEL,
+    EAGLE,
+    EAGLE3,
+    MEDUSA,
+    METHODS,
+    MTP,
+    NGRAM,
+    SUFFIX,
+    named_drafting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -307,7 +318,7 @@ def _numbers(value: object) -> list[int]:
 # All model servers of a file, whatever its kind: scripts, containers, charts, recipes, settings of an engine.
 
 _EXIT = re.compile(r"\bexit(?:[ \t]+\d+)?\b")
-_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom|llama.server|llama_cpp")
+_STARTS = re.compile(r"vllm|sglang|trtllm|tensorrt_llm|atom|llama.server|llama_cpp|text-embeddings|infinity")
 _READERS: tuple[Callable[[Node, Mapping[str, str]], Services], ...] = (
     recipes.read_srt_slurm, recipes.read_production_stack, recipes.read_vllm_recipes, recipes.read_sgl_cookbook,
     containers.read,
@@ -405,10 +416,11 @@ def serving_tool(
     engines: tuple[str, ...],
     read: Callable[[Draft, Source, Chosen], None],
     table: Table,
+    aliases: tuple[str, ...] = (),
 ) -> Tool:
     """The tool of an engine, whose servers are looked for in files of all kinds.
 
-    engines : what services call it, and those that stand for it
+    engines : what services call it, and those that stand for it; aliases : further names of the tool
     read : states what a service says, in a draft that has its arguments
     """
 
@@ -435,7 +447,7 @@ def serving_tool(
         else:
             read(draft, source, found)
 
-    return Tool(name, title, reads, recognises, read_chosen, table, keys, serving=True)
+    return Tool(name, title, reads, recognises, read_chosen, table, keys, aliases=aliases, serving=True)
 
 
 def state_service(
@@ -569,6 +581,29 @@ class Drafting(Immutable):
     accepted: float | None = None
     width: Written | None = None
     depth: Written | None = None
+    ranks: Written | None = None
+
+
+_TAKEN = {
+    EAGLE: "a head of its own: taken to be one layer as wide as the model",
+    MEDUSA: "heads of their own: taken to have a vocabulary each",
+    DFLASH: "layers of its own: taken to be five as wide as those of the model",
+}
+
+
+def heads_taken(method: str) -> str:
+    """What is supposed of a checkpoint that drafts, whose shape is not read."""
+    return _TAKEN.get(method, _TAKEN[EAGLE])
+
+
+def state_suffixes(draft: Draft, most: Written | None, word: Written) -> None:
+    """State drafts of suffixes, which are as long as what was seen before lets them be."""
+    usual = METHODS[SUFFIX].tokens
+    draft.state("serve.speculative", SUFFIX, word)
+    tokens = draft.value(most, positive) if most is not None else usual
+    if isinstance(tokens, int):
+        at_most = f"{tokens} at most, and no longer than what matches" if most is not None else ""
+        draft.state("serve.draft_tokens", min(tokens, usual), most or word, at_most)
 
 
 def state_drafts(draft: Draft, drafting: Drafting) -> None:
@@ -578,17 +613,11 @@ def state_drafts(draft: Draft, drafting: Drafting) -> None:
     if not isinstance(proposed, int):
         return
     draft.state("serve.draft_tokens", proposed, written)
-    name = next((name for name in drafting.drafters if draft.peek(name) is not None), "")
-    drafter = draft.take(*drafting.drafters)
-    if method == DRAFT_MODEL and (drafter is None or not _is_known(str(drafter.value))):
-        method = None
-    if drafter is not None and method == DRAFT_MODEL:
-        draft.state("serve.draft_model", str(drafter.value), drafter)
-    elif drafter is not None and method not in (MTP, NGRAM):
-        heads = "a head of its own: taken to be one layer as wide as the model"
-        draft.lose(name, heads if method else "a drafter whose shape is not known: its memory is not counted")
+    method = _drafter(draft, method, drafting.drafters)
     if method is not None:
         draft.state("serve.speculative", method, written)
+    if drafting.ranks is not None and method is not None and METHODS[method].own_weights:
+        draft.state("serve.draft_tp", draft.value(drafting.ranks, positive), drafting.ranks)
     positions = proposed
     if drafting.depth is not None and drafting.width is not None:
         found = draft.value(drafting.depth, positive), draft.value(drafting.width, positive)
@@ -603,15 +632,34 @@ def state_drafts(draft: Draft, drafting: Drafting) -> None:
         draft.assume("serve.acceptance_rate", _ACCEPTED, "depends on the drafter and the text; pass --acceptance-rate")
 
 
-def _is_known(name: str) -> bool:
-    with suppress(InputError):
-        return model_file(name, BUILT_IN) is not None
-    return False
+def _drafter(draft: Draft, method: str | None, names: Sequence[str]) -> str | None:
+    """State what drafts, or what is supposed of it; the method, None for a model that is not known."""
+    name = next((name for name in names if draft.peek(name) is not None), "")
+    drafter = draft.take(*names)
+    known = _known(str(drafter.value)) if drafter is not None and method == DRAFT_MODEL else None
+    if method == DRAFT_MODEL and known is None:
+        method = None
+    if drafter is not None and known is not None:
+        draft.state("serve.draft_model", known, drafter)
+    elif drafter is not None and (method is None or METHODS[method].own_weights):
+        unknown = "a drafter whose shape is not known: its memory is not counted"
+        draft.lose(name, heads_taken(method) if method else unknown)
+    return method
+
+
+def _known(name: str) -> str | None:
+    """The name of a model that has a profile, or the end of its path; None where none has."""
+    for one in dict.fromkeys((name, name.replace("\\", "/").rpartition("/")[2])):
+        with suppress(InputError):
+            if model_file(one, BUILT_IN) is not None:
+                return one
+    return None
 
 
 _METHODS = {
     **dict.fromkeys(("mtp", "nextn", "frozenkvmtp"), MTP), "eagle": EAGLE, "eagle3": EAGLE3,
     **dict.fromkeys(("draftmodel", "standalone", "drafttarget"), DRAFT_MODEL), "ngram": NGRAM,
+    "medusa": MEDUSA, "dflash": DFLASH, "suffix": SUFFIX,
 }  # fmt: skip
 
 
@@ -622,8 +670,7 @@ def method_of(word: object, drafter: object = None) -> str | None:
         return MTP
     if said or not model:
         return _METHODS.get(said)
-    head = next((name for name in (EAGLE3, EAGLE) if name in model), DRAFT_MODEL)
-    return _METHODS.get(model, MTP if model.endswith(("mtp", "nextn")) else head)
+    return _METHODS.get(model, MTP if model.endswith(("mtp", "nextn")) else named_drafting(model))
 
 
 def acceptance(proposed: int, accepted: float) -> float:
@@ -716,7 +763,8 @@ def _gpus(draft: Draft, chosen: Chosen, prefill: Draft | None) -> None:
     elif service.replicas is not None and replicas > 1:
         draft.state("gpus", total, service.replicas, ", ".join(parts))
     elif used:
-        draft.derive("gpus", total, used, "tp x pp x dp")
+        apart = ["serve.expert_gpus"] if "serve.expert_gpus" in draft.facts else []
+        draft.derive("gpus", total, [*used, *apart], "tp x pp x dp" + (" + expert_gpus" if apart else ""))
 
 
 def _of_replica(draft: Draft, service: Service) -> int | None:
@@ -726,8 +774,8 @@ def _of_replica(draft: Draft, service: Service) -> int | None:
     for key in _RANKS:
         value = draft.fact(key)
         ranks *= value if isinstance(value, int) else 1
-    known = "layout.tp" in draft.facts
-    return ranks if known else stated
+    known, apart = "layout.tp" in draft.facts, draft.fact("serve.expert_gpus")
+    return ranks + (apart if isinstance(apart, int) else 0) if known else stated
 
 
 def _of_file_name(draft: Draft, source: Source) -> None:

@@ -20,7 +20,7 @@ from xe_sizer.immutable import Immutable
 from xe_sizer.interop import tools
 from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.text import told
-from xe_sizer.software.speculation import EAGLE, EAGLE3
+from xe_sizer.software.speculation import DFLASH, EAGLE, EAGLE3, MEDUSA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ HOURLY_LOAD = "serve.hourly_load"
 AUTOSCALE, RATES = "--autoscale", "--learning-rates"
 INFERENCE = "inference"
 _REFERENCE = "reference"  # what the name of the pass of a reference model has in it
-HEADS = (EAGLE, EAGLE3)
+HEADS = (EAGLE, EAGLE3, MEDUSA, DFLASH)
 """Methods of speculative decoding whose weights are a checkpoint of their own."""
 NEUTRAL: Mapping[str, frozenset[object]] = {
     **dict.fromkeys(("layout.tp", "layout.pp", "layout.vpp", "layout.cp", "layout.ep"), frozenset({1})),

@@ -26,6 +26,7 @@ from xe_sizer.profiles.huggingface_config import MAX_LAYERS, MINIMAX_SPARSE, QUI
 from xe_sizer.profiles.huggingface_hybrids import HYBRID_QUIRKS, RECURRENT
 from xe_sizer.profiles.huggingface_vision import tower_from
 from xe_sizer.profiles.huggingface_weights import checkpoint_format
+from xe_sizer.software.speculation import DFLASH, EAGLE, EAGLE3
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import VisionTower
@@ -733,6 +734,7 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
                   sized yet
     """
     data, text = load_json(path)
+    data, joined = _drafter(data)
     whole = Config(path, data, text)
     config, kind = _text_model(whole)
     family = _family(config, kind)
@@ -749,7 +751,29 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
     if config.problems:
         raise InputError(config.problems)
     values["guesses"] = tuple(config.guesses)
+    if joined:
+        values |= {"joined_width": joined * values["hidden"], "doubled_input": data.get(SPECULATOR) == EAGLE3}
     return ModelShape(name=_name(path, config), family=kind, **values), tuple(config.assumptions)
+
+
+SPECULATOR = "speculators_model_type"
+STATES = {EAGLE: 2, EAGLE3: 3, DFLASH: 5}  # side by side, that a drafter joins where its file does not list them
+
+
+def _drafter(data: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The layers of what drafts, and how many states it joins, 0 for a model that writes text.
+
+    Files of `speculators` (config.py, models/eagle3/config.py, models/dflash/config.py) hold the layers in a part of
+    their own, those of z-lab's DFlash beside a part about the states.
+    """
+    layers, part = data.get("transformer_layer_config"), data.get("dflash_config")
+    kind = data.get(SPECULATOR) if isinstance(layers, dict) else DFLASH if isinstance(part, dict) else None
+    if kind is None:
+        return data, 0
+    states = data.get("aux_hidden_state_layer_ids") or (part or {}).get("target_layer_ids")
+    joined = len(states) if isinstance(states, list) and kind != EAGLE else STATES.get(str(kind), 2)
+    lifted = {key: data[key] for key in (SPECULATOR, "draft_vocab_size") if data.get(key) is not None}
+    return {**(layers if isinstance(layers, dict) else data), **lifted}, joined
 
 
 def _name(path: Path, config: Config) -> str:

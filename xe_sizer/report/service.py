@@ -272,7 +272,8 @@ def encoder_points(result: ServeResult) -> Iterator[Point]:
     queue = "" if found.queue_s is None else f", {duration(found.queue_s)} in the queue"
     parts = f"{duration(found.encode_s)} to encode{queue}"
     sent = f"{byte_size(found.embedding_bytes)} sent {WAY.get(found.path, found.path)} in {duration(found.transfer_s)}"
-    yield Point("Encoders", f"{plural(found.replicas, 'GPU')} for images, {busy}: {parts}, {sent}")
+    holds = f"{byte_size(found.memory.peak_bytes)} each"
+    yield Point("Encoders", f"{plural(found.replicas, 'GPU')} for images, {holds}, {busy}: {parts}, {sent}")
     if found.otherwise_gpus is not None and found.otherwise_ttft_s is not None:
         other = f"{plural(found.otherwise_gpus, 'GPU')}, {duration(found.otherwise_ttft_s)} to the first token"
         yield Point("", f"with the encoder in every replica: {other}")

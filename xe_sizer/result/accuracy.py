@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from xe_sizer.result.common import SCHEMA_VERSION, Answer, Struct
 
-QUANTITIES = ("step_time", "phase_time", "ttft", "tpot", "throughput", "peak_memory", "oom")
+QUANTITIES = ("step_time", "phase_time", "ttft", "tpot", "encoding", "throughput", "peak_memory", "oom")
 
 
 class Prediction(Struct, frozen=True, kw_only=True):

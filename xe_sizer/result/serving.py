@@ -207,7 +207,7 @@ class ImageEncoders(Struct, frozen=True):
 
     replicas : of one GPU each; utilisation : of them
     queue_s, encode_s, transfer_s : mean parts of the time to the first token; queue_s null where it is unbounded
-    embedding_bytes : of a request; path : over which they go, node or network
+    embedding_bytes : of a request; path : over which they go, node or network; memory : of one of these GPUs
     otherwise_gpus, otherwise_ttft_s : the service whose replicas encode their own images; null where it has no answer
     """
 
@@ -217,6 +217,7 @@ class ImageEncoders(Struct, frozen=True):
     encode_s: float
     transfer_s: float
     embedding_bytes: float
+    memory: ServeMemory
     path: str
     otherwise_gpus: int | None = None
     otherwise_ttft_s: float | None = None
@@ -399,12 +400,14 @@ class Phase(Struct, frozen=True):
     """One step of a replica; `modules` are its kernels once more, by part of the model.
 
     operators : the step operator by operator; empty where nobody asked for it
+    expert_operators : those of a GPU that holds experts alone, which work while the others wait; or empty
     """
 
     seconds: float
     components: tuple[TimeComponent, ...]
     modules: tuple[PhaseModule, ...]
     operators: tuple[OperatorCost, ...] = ()
+    expert_operators: tuple[OperatorCost, ...] = ()
 
 
 class Phases(Struct, frozen=True):

@@ -308,6 +308,7 @@ class ServeKeys(TypedDict, total=False):
     host_memory_gb_per_s: float | None
     speculative: str | None
     draft_model: str | Path | None
+    draft_tp: int | None
     draft_tokens: int | None
     draft_width: int | None
     draft_depth: int | None

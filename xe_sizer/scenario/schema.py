@@ -379,6 +379,10 @@ class ServeSection(Section, frozen=True):
             panel="Speculation",
         ),
     ] = None
+    draft_tp: Annotated[
+        Degree | None,
+        about("Tensor parallel ranks of what drafts; default: those of the model", panel="Speculation"),
+    ] = None
     draft_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=64)] | None,
         about("Tokens that speculative decoding proposes per step", panel="Speculation"),
@@ -511,9 +515,10 @@ class ServeSection(Section, frozen=True):
         Degree | None, about("Attention groups of a prefill replica", panel="Prefill and decode apart")
     ] = None
     encode_replicas: Annotated[
-        Degree | Literal["auto"] | None,
+        Annotated[int, Meta(ge=0, le=1_000_000)] | Literal["auto"] | None,
         about(
-            "GPUs that only encode images and send the embeddings to the replicas; auto: as many as the load needs",
+            "GPUs that only encode images and send the embeddings to the replicas; auto: as many as the load needs; "
+            "0: replicas encode their own",
             panel="Prefill and decode apart",
         ),
     ] = None

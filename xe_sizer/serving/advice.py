@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, attempt
 from xe_sizer.laws.device import FP4
 from xe_sizer.result.common import CERTAINTIES, DEFAULT_CONFIDENCE, SURE, certainty_of
-from xe_sizer.scenario.read import Change, changed, together
+from xe_sizer.scenario.read import AUTO, Change, changed, together
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of
 from xe_sizer.serving.estimate import ServingEstimate
+from xe_sizer.serving.job import HIGHEST_LOAD
+from xe_sizer.serving.memory import IMAGES
 from xe_sizer.serving.resolve import resolve
 from xe_sizer.serving.resolved import LATENCY_LIMITS
 from xe_sizer.serving.search import what_fits
@@ -102,6 +104,17 @@ def speculation(estimate: ServingEstimate, _: Registry | None = None) -> Iterato
         yield Change(words, {"serve.speculative": MTP}, 1)
         more = {"serve.speculative": MTP, "serve.draft_tokens": MORE_DRAFTS}
         yield Change(f"{words}, {MORE_DRAFTS} tokens a step", more, 1)
+
+
+def images_apart(estimate: ServingEstimate, _: Registry | None = None) -> Iterator[Change]:
+    """As many GPUs for images as the load needs; the encoder in every replica where one GPU cannot hold it."""
+    asked, in_front = estimate.resolved.encode_replicas, estimate.choice.encoders
+    if in_front is None:
+        return
+    if estimate.short == IMAGES:
+        yield Change("the encoder of images in every replica", {"serve.encode_replicas": 0}, 1)
+    elif asked != AUTO and in_front.utilisation >= HIGHEST_LOAD:
+        yield Change("as many GPUs for images as the load needs", {"serve.encode_replicas": AUTO}, 4)
 
 
 COPIES = 8  # chosen: experts to a copy, as DeepSeek-V3 is served (32 copies of 256)
@@ -288,13 +301,14 @@ def _formats(estimate: ServingEstimate, **chosen: Format) -> dict[str, object]:
 TO_FIT = (
     Remedy(1, shorter_sequences),
     Remedy(1, memory_share), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(1, placement),
-    Remedy(3, layers_on_the_cpu), Remedy(4, more_gpus), Remedy(5, less_load), Remedy(5, shorter_prompts),
+    Remedy(1, images_apart), Remedy(3, layers_on_the_cpu), Remedy(4, more_gpus), Remedy(5, less_load),
+    Remedy(5, shorter_prompts),
 )  # fmt: skip
 TO_MEET_LIMITS = (
     Remedy(1, shorter_sequences),
     Remedy(1, milliseconds), Remedy(1, placement), Remedy(1, tokens_to_experts), Remedy(1, memory_share),
     Remedy(1, speculation), Remedy(2, narrower_weights), Remedy(2, narrower_cache), Remedy(4, prefill_apart),
-    Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
+    Remedy(4, images_apart), Remedy(4, more_gpus), Remedy(5, less_load), Remedy(6, wider_limits),
 )  # fmt: skip
 TO_GAIN = (
     Remedy(1, placement), Remedy(1, tokens_to_experts), Remedy(1, speculation), Remedy(2, narrower_weights),

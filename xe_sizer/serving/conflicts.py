@@ -26,7 +26,7 @@ from xe_sizer.serving.job import DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS, DE
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.number_formats import E4M3, GGUF, format_of, narrow_formats
-from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MTP, NGRAM, NO_DRAFTS, drafting_of
+from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MEDUSA, METHODS, MTP, NO_DRAFTS, drafting_of
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -314,7 +314,7 @@ def prefill_goes_apart(asked: AskedService, engine: Engine) -> Found:
 def encoders_go_apart(asked: AskedService, engine: Engine) -> Found:
     """GPUs that only encode images, of requests without any, or where the engine has none."""
     serve, key = asked.serve, "serve.encode_replicas"
-    if serve.encode_replicas is None:
+    if not serve.encode_replicas:
         return
     if not serve.images:
         yield (
@@ -465,6 +465,8 @@ def drafts_are_possible(asked: AskedService, model: ModelShape) -> Found:
     serve, engine = asked.serve, asked.engine
     method = drafting_of(serve.speculative, serve.draft_model, serve.draft_tokens, model)
     if method is None:
+        if serve.draft_tp is not None:
+            yield "serve.draft_tp", "'draft_tp' without anything that drafts", "say what does, as --speculative eagle3"
         if serve.draft_tokens and serve.speculative is None and not _stated(asked, "serve.acceptance_rate"):
             hint = "the share of proposals that are kept, or the method (speculative), whose published share is taken"
             yield "serve.draft_tokens", "'draft_tokens' needs 'acceptance_rate'", hint
@@ -480,8 +482,11 @@ def drafts_are_possible(asked: AskedService, model: ModelShape) -> Found:
     if method == DRAFT_MODEL and serve.draft_model is None:
         hint = "name a small model with the same vocabulary, as --draft-model NAME"
         yield "serve.speculative", f"'speculative: {DRAFT_MODEL}' needs 'draft_model'", hint
-    if method in (MTP, NGRAM) and serve.draft_model is not None:
+    split = METHODS[method].own_weights
+    if serve.draft_model is not None and (not split or method == MEDUSA):
         yield "serve.draft_model", f"'draft_model' and 'speculative: {method}' are both given", "remove one of them"
+    if serve.draft_tp is not None and not split:
+        yield "serve.draft_tp", f"'speculative: {method}' has no weights of its own to split by 'draft_tp'", "remove it"
 
 
 def model_has_targets(asked: AskedService, model: ModelShape) -> Found:

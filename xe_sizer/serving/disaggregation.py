@@ -17,7 +17,7 @@ from xe_sizer.graph.operators import as_array
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import POINT_TO_POINT, collective_time_s
 from xe_sizer.serving.job import FULL, HIGHEST_LOAD, ReplicaLayouts
-from xe_sizer.serving.memory import request_bytes
+from xe_sizer.serving.memory import IMAGES, Holding, held_alone, request_bytes
 from xe_sizer.serving.queueing import TO_THE_END, Latencies, Steady, evenly, highest, latencies, mean_past
 from xe_sizer.serving.step_time import Work, prefill_time, step_time, vision_encoder
 from xe_sizer.serving.uncertainty import allowed_latencies
@@ -101,6 +101,7 @@ class Encoders(Immutable):
     top_rate : requests per second whose images they encode [1/s]
     queue_s, encode_s, sent_s : mean wait of a request for an encoder, its images alone, its embeddings on their way
     embedding_bytes : of a request [bytes]; same_node : whether they stay inside a node
+    held : of one of the GPUs, what `serving.memory.ALONE_PARTS` are computed from
     """
 
     replicas: int
@@ -111,6 +112,12 @@ class Encoders(Immutable):
     sent_s: float
     embedding_bytes: float
     same_node: bool
+    held: Holding
+
+    @cached_property
+    def memory(self) -> dict[str, float]:
+        """Of one of the GPUs, by component [bytes]."""
+        return {name: float(value[0]) for name, value in held_alone(self.held, IMAGES).items()}
 
     @property
     def total_s(self) -> float:
@@ -168,6 +175,7 @@ def encoders(job: ServingJob, rate: float, asked: int | None, same_node: bool) -
     assert job.images is not None
     tokens = job.images.each * job.images.seen.tokens
     together = max(job.engine.batching.max_step_tokens // tokens, 1.0)
+    held = Holding(job, ReplicaLayouts.of(), max(float(job.engine.batching.max_step_tokens), tokens), 0.0)
     alone_s, each_s = images_s(job, 1.0), images_s(job, together) / together
     count = asked or max(int(np.ceil(rate * each_s / BUSY)), 1)
     load = rate * each_s / count
@@ -182,6 +190,7 @@ def encoders(job: ServingJob, rate: float, asked: int | None, same_node: bool) -
         sent_s=float(np.max(collective_time_s(POINT_TO_POINT, sent_bytes, 2.0, near, job.network))),
         embedding_bytes=sent_bytes,
         same_node=same_node,
+        held=held,
     )
 
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.schema import LimitsSection
     from xe_sizer.serving.disaggregation import Encoders
     from xe_sizer.serving.job import ReplicaLayouts
-    from xe_sizer.serving.memory import ServingMemory
+    from xe_sizer.serving.memory import Alone, ServingMemory
     from xe_sizer.serving.queueing import Curve
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.simulation import Outcome
@@ -286,7 +286,7 @@ class ServingEstimate(Immutable):
 
     @property
     def fits(self) -> bool:
-        return self.choice.fits
+        return self.choice.fits and self.short is None
 
     @cached_property
     def minimum(self) -> int | None:
@@ -444,17 +444,20 @@ class ServingEstimate(Immutable):
         """Of a GPU beside what it must hold: a pool as large as there is room for may be smaller [bytes]."""
         pooled = self.fits and not self.grows and self.resolved.job.allocated is None
         spare = self.pool_bytes - self.request_bytes if pooled else self.headroom_bytes
-        return min(spare, self.usable_bytes - sum(self.expert_parts.values())) if self.expert_parts else spare
+        return min(spare, *(self.usable_bytes - sum(parts.values()) for parts in self.apart.values()), math.inf)
+
+    @cached_property
+    def apart(self) -> dict[Alone, dict[str, float]]:
+        """Memory of a GPU of each kind that holds a part of the model alone, by what it holds [bytes]."""
+        experts = {name: float(value[0]) for name, value in self.memory.of_experts.items()}
+        images = self.choice.encoders.memory if self.choice.encoders else {}
+        found: dict[Alone, dict[str, float]] = {"experts": experts, "images": images}
+        return {alone: parts for alone, parts in found.items() if parts}
 
     @property
-    def expert_parts(self) -> dict[str, float]:
-        """What one GPU that holds experts alone has; empty where none does [bytes]."""
-        return {name: float(value[0]) for name, value in self.memory.of_experts.items()}
-
-    @property
-    def experts_are_short(self) -> bool:
-        """Whether those GPUs are too small for their experts."""
-        return sum(self.expert_parts.values()) > self.usable_bytes
+    def short(self) -> Alone | None:
+        """What GPUs of their own are too small for; None where none is."""
+        return next((alone for alone, parts in self.apart.items() if sum(parts.values()) > self.usable_bytes), None)
 
     @property
     def judged_by(self) -> LimitsSection:
@@ -560,10 +563,10 @@ class ServingEstimate(Immutable):
         """What one GPU holds: the pool as the engine allocates it, or the batch at its peak where the cache grows.
 
         What does not fit is shown with the cache of one whole request, which is the least that serves, and with what
-        the engine is told to leave free; experts that do not fit on GPUs of their own with what those hold [bytes].
+        the engine is told to leave free; what does not fit on GPUs of its own with what those hold [bytes].
         """
-        if self.experts_are_short:
-            return self.expert_parts
+        if self.short:
+            return self.apart[self.short]
         fixed = {name: float(value[0]) for name, value in self.memory.fixed.items()}
         if not self.grows:
             held = {one.name: fixed[one.name] for one in (weights, drafter, adapters) if one.name in fixed}

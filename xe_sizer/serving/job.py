@@ -269,6 +269,10 @@ class Drafter(Immutable):
     modules : of its weights and cache, which passes take in turn [-]
     own_embedding, own_head : whether it has these beside those of the model; an embedding of the model is also loaded
     again where the last pipeline stage is not the first
+    embeds : whether it reads tokens; else states of the model alone
+    context : what verified tokens and prompts pass before one pass over a block of masks drafts all positions; None:
+    drafts follow each other
+    tp : ranks of its own tensor parallelism, no more than the model's; None: the model's
     """
 
     method: str
@@ -279,6 +283,14 @@ class Drafter(Immutable):
     modules: int = 1
     own_embedding: bool = False
     own_head: bool = False
+    embeds: bool = True
+    context: ServingJob | None = None
+    tp: int | None = None
+
+    def placements(self, of_model: ReplicaLayouts) -> ReplicaLayouts:
+        """The ranks that draft: those of the last stage of the model, or fewer."""
+        tp = of_model.tp if self.tp is None else np.minimum(of_model.tp, self.tp)
+        return replace(of_model, pp=np.ones_like(of_model.pp), tp=np.asarray(tp))
 
 
 class ServingJob(Immutable):

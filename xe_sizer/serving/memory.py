@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 MODULE = "adapters"
 # What a GPU holds of the layers, where experts may have GPUs of their own.
 SHARED = "shared"  # how names of experts begin that see all tokens
-Holds = Literal["both", "attention", "experts"]
+Alone = Literal["experts", "images"]  # what GPUs of their own hold
+IMAGES: Alone = "images"
+Holds = Literal["both", "attention"] | Alone
 # Projections that share an input and whose adapters one pair of kernels computes (vLLM's packed modules).
 TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_expert_gate", "shared_expert_up"))
 SHRINK_AND_EXPAND = 2.0  # counted, kernels: to the rank, and from it to the outputs
@@ -228,9 +230,11 @@ def _rank_weights(
     """The same as elements in the format and in 16 bit, each with its size.
 
     on_gpu : share of the layers, without all of which the head is on the CPU too [-]; embedded : the embedding is there
-    redundant : copies of experts in each layer [-]; holds : which part of the layers
+    redundant : copies of experts in each layer [-]; holds : which part of the model
     """
     copies = 1.0 + redundant / model.experts.count if model.experts else 1.0
+    if holds == IMAGES:
+        return _stored(_vision(model, placements, scheme), scheme)
     if holds == EXPERTS:
         placements = replace(placements, tp=np.ones_like(placements.tp))
     layers = on_gpu * _fullest_stage(model, scheme, placements, copies, holds)
@@ -585,18 +589,18 @@ class Holding(Immutable):
     """What the parts beside the cache are computed from: the placements, and the tokens of a step.
 
     tokens : of the step; sampled : sequences of it that get logits [-]
-    experts : whether the GPU is one that holds experts alone
+    alone : what the GPU holds alone, where a part of the model has GPUs of its own; None: it is one of the others
     """
 
     job: ServingJob
     placements: ReplicaLayouts
     tokens: ArrayLike
     sampled: ArrayLike
-    experts: bool = False
+    alone: Alone | None = None
 
     @property
     def holds(self) -> Holds:
-        return "experts" if self.experts else "attention" if self.placements.apart else "both"
+        return self.alone or ("attention" if self.placements.apart else "both")
 
     def everywhere(self, gib: float) -> Sum:
         """The same on every GPU [bytes]."""
@@ -631,13 +635,13 @@ def drafter(held: Holding) -> Array:
     kept, placements = held.job.drafter, held.placements
     assert kept is not None
     model, scheme = kept.first.model, kept.first.scheme
-    one_stage = replace(placements, pp=np.ones_like(placements.pp))
+    one_stage = kept.placements(placements)
     embedding, head = _ends(model)
     beside = tuple(weight for weight in (*embedding, *head) if weight.split != "vocabulary")
     layers = [count * _elements(weights, one_stage, scheme) for count, weights in _layers(model)]
     elements = kept.modules * np.sum([*layers, _elements(beside, one_stage, scheme)], axis=0)
     table = tuple(weight for weight in embedding if weight.split == "vocabulary")
-    again = 1.0 if kept.own_embedding else as_array(placements.pp > 1)
+    again = 1.0 if kept.own_embedding else as_array(placements.pp > 1) * kept.embeds
     elements = elements + again * _elements(table, one_stage, scheme)
     if kept.own_head:
         elements = elements + _elements(tuple(one for one in head if one.split == "vocabulary"), one_stage, scheme)
@@ -658,7 +662,11 @@ def activations(held: Holding) -> Array:
     the tokens of all groups of attention.
     """
     job, tp, tokens = held.job, as_array(held.placements.tp), as_array(held.tokens)
-    if held.experts:
+    if held.alone == IMAGES:
+        tower = job.model.vision
+        assert tower is not None
+        return np.asarray(_widest(tower.encoder, tp, _encoded(held, tower)) * job.element_bytes)
+    if held.alone == EXPERTS:
         tokens = tokens * held.placements.dp / held.placements.expert_gpus
         return np.asarray(_widest(job.model, np.ones_like(tp), tokens, job.halves) * job.element_bytes)
     model = replace(job.model, experts=None) if held.placements.apart else job.model
@@ -684,13 +692,29 @@ def _widest(model: ModelShape, tp: Array, tokens: Array, halves: bool = False) -
 def _encoded(held: Holding, tower: VisionTower) -> Array:
     """Patches that are encoded together: of the images of a step; an engine that keeps a pool tries the largest [-].
 
+    A GPU that only encodes has steps of images alone.
+
     Source: vLLM v1/worker/gpu_model_runner.py, profile_run: as many of the largest images as a step has tokens for.
     """
     tokens, images = as_array(held.tokens), held.job.images
-    share = 0.0 if images is None else images.each * images.seen.pieces * images.seen.patches / images.prompt_tokens
+    share = 0.0
+    if images is not None:
+        of_images = images.each * images.seen.tokens
+        whole = of_images if held.alone == IMAGES else images.prompt_tokens
+        share = images.each * images.seen.pieces * images.seen.patches / whole
     most = largest_image(tower)
     together = np.maximum(tokens // most.tokens, 1.0) * most.pieces * most.patches
     return np.maximum(tokens * share, 0.0 if held.job.grows else together)
+
+
+@part("embeddings", "tokens of a step x hidden x 16 bit", "the engine's cache of what is encoded, as large as a step")
+def embeddings(held: Holding) -> Sum:
+    """States of images that a GPU which only encodes keeps until they are sent.
+
+    Source: vLLM compute_mm_encoder_budget (v1/core/encoder_cache_manager.py): the cache has room for a step's tokens.
+    """
+    size = product((held.job.model.hidden, "hidden"), (held.job.element_bytes, "B"))
+    return named(as_array(held.tokens), "tokens") * size * np.ones(len(held.placements))
 
 
 @part("logits", "sequences of a step x vocabulary x (16 bit + float32)", "samplers widen the logits")
@@ -817,7 +841,11 @@ SHORT_PARTS: tuple[Held, ...] = (
 )  # fmt: skip
 BATCH_PARTS: tuple[Held, ...] = (weights, drafter, cache, *STEP_TENSORS, *BESIDE)
 READING_PARTS: tuple[Held, ...] = (weights, activations, *BESIDE)  # no answers: neither cache nor logits
-EXPERT_PARTS = (weights, activations, *BESIDE, cuda_graphs)  # of a GPU that holds experts alone
+# Of GPUs that hold a part of the model alone: its experts, or its encoder of images.
+ALONE_PARTS: Mapping[Alone, tuple[Part[Holding], ...]] = {
+    "experts": (weights, activations, *BESIDE, cuda_graphs),
+    "images": (weights, activations, embeddings, *BESIDE),
+}
 
 
 def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: float | None = None) -> ServingMemory:
@@ -849,8 +877,27 @@ def serving_memory(job: ServingJob, placements: ReplicaLayouts, prompt_tokens: f
     fixed = computed((one for one in FIXED_PARTS if one.name not in absent), held)
     graphs = cuda_graphs(held)
     card = Card(job, placements, fixed, graphs)
-    of_experts = computed(EXPERT_PARTS, replace(held, experts=True)) if placements.apart else {}
+    of_experts = held_alone(held, "experts") if placements.apart else {}
     return ServingMemory({**fixed, cuda_graphs.name: graphs}, pool(card), card.card_bytes, of_experts)
+
+
+def held_alone(held: Holding, alone: Alone) -> dict[str, Array]:
+    """Memory of a GPU that holds a part of the model alone, by component.
+
+        bytes = sum of ALONE_PARTS of what it holds
+
+    Parameters
+    ----------
+    held : the job, and the largest step under each placement
+    alone : what such a GPU holds: experts, or the encoder of images
+
+    Returns
+    -------
+    dict of ndarray of float, shape (placements,) [bytes]
+
+    Source: each part names its own.
+    """
+    return computed(ALONE_PARTS[alone], replace(held, alone=alone))
 
 
 def absent_parts(job: ServingJob) -> frozenset[str]:
@@ -956,7 +1003,7 @@ def request_bytes(job: ServingJob, placements: ReplicaLayouts, tokens: ArrayLike
     size = job.gpu_share * sequence_bytes(job.model, job.scheme.cache, tokens, placements, block, windows)
     if job.drafter is None:
         return size
-    one_stage, drafting = replace(placements, pp=np.ones_like(placements.pp)), job.drafter.first
+    one_stage, drafting = job.drafter.placements(placements), job.drafter.first
     own = sequence_bytes(drafting.model, drafting.scheme.cache, tokens, one_stage, block, windows)
     return np.asarray(size + job.drafter.modules * own)
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
-from xe_sizer.graph.drafter import eagle3_head, eagle_head, mtp_module
+from xe_sizer.graph.drafter import dflash_block, dflash_context, eagle3_head, eagle_head, medusa_heads, mtp_module
 from xe_sizer.graph.model import NO_HEAD
 from xe_sizer.graph.vision import seen_image
 from xe_sizer.graph.weights import adapted_weights
@@ -58,12 +58,13 @@ from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
 from xe_sizer.software.speculation import (
+    DFLASH,
     DRAFT_MODEL,
     EAGLE,
     EAGLE3,
+    MEDUSA,
     METHODS,
     MTP,
-    NGRAM,
     branched,
     drafting_of,
     extended,
@@ -195,41 +196,66 @@ def build_drafter(
     Raises InputError for a model that drafts and is not known, or has another vocabulary.
     """
     method = drafting_method(scenario, job.model)
-    if method is None or method.name == NGRAM:
+    if method is None or not method.computes:
         return None
     named, stated = scenario.values.serve.draft_model, None
     if named is not None:
         where = partial(scenario.locate, ("serve", "draft_model"))
         stated = registry.model(relative(scenario, "serve.draft_model", named), where)
         provenance.resolve_default("serve.draft_model", None)
-    further = first = _drafting_model(method.name, job.model, stated)
-    if method.name == EAGLE3:
+    depth, tp = len(traffic.acceptance), scenario.values.serve.draft_tp
+    further = first = _drafting_model(method.name, job.model, stated, depth)
+    if method.name in (EAGLE3, DFLASH):
         further = replace(first, joined_width=0)
-    if method.name == DRAFT_MODEL and abs(first.vocab / job.model.vocab - 1.0) > SAME_VOCABULARY:
+    if (
+        method.name == DRAFT_MODEL
+        and not first.joined_width
+        and abs(first.vocab / job.model.vocab - 1.0) > SAME_VOCABULARY
+    ):
         message = f"{first.name} has {first.vocab:,} words in its vocabulary, {job.model.name} {job.model.vocab:,}"
         where_ = scenario.locate(("serve", "draft_model"))
         raise InputError(Problem(message, where_, "take a model of the same family, which has the same tokens"))
+    if method.name == DRAFT_MODEL and first.joined_width:
+        message = f"{first.name} drafts from states of {job.model.name}, it is no model of its own"
+        hint = "say how, as --speculative eagle3, eagle or dflash"
+        raise InputError(Problem(message, scenario.locate(("serve", "draft_model")), hint))
     formats = _drafting_scheme(method, job, first)
-    made = [serving_job(model, job.engine, formats, job.server, job.efficiency) for model in (first, further)]
-    depth = len(traffic.acceptance)
+    context = dflash_context(first) if method.name == DFLASH else None
+    made = [
+        serving_job(model, job.engine, formats, job.server, job.efficiency)
+        for model in (first, further, context)
+        if model is not None
+    ]
+    passes = 1 if method.name in AT_ONCE else depth
     return Drafter(
         method=method.name,
         first=made[0],
         further=made[1],
-        passes=depth if scenario.values.serve.draft_cost is None else 0,
-        width=traffic.draft_tokens / depth,
+        passes=passes if scenario.values.serve.draft_cost is None else 0,
+        width=traffic.draft_tokens / passes,
         modules=job.model.mtp_layers if method.name == MTP else 1,
         own_embedding=method.name == DRAFT_MODEL,
-        own_head=method.name in (DRAFT_MODEL, EAGLE3),
+        own_head=method.own_head,
+        embeds=method.name != MEDUSA,
+        context=made[2] if context is not None else None,
+        tp=tp,
     )
+
+
+AT_ONCE = (MEDUSA, DFLASH)
+"""Methods that draft all positions in one pass."""
 
 
 SAME_VOCABULARY = 0.05  # chosen: vocabularies of one family differ by the rows that checkpoints add to them
 
 
-def _drafting_model(method: str, model: ModelShape, stated: ModelShape | None) -> ModelShape:
+def _drafting_model(method: str, model: ModelShape, stated: ModelShape | None, depth: int) -> ModelShape:
     if method == MTP:
         return mtp_module(model)
+    if method == MEDUSA:
+        return medusa_heads(model, depth)
+    if method == DFLASH:
+        return dflash_block(model, stated)
     if method == DRAFT_MODEL and stated is not None:
         return stated
     return eagle_head(model, stated) if method == EAGLE else eagle3_head(model, stated)
@@ -553,7 +579,7 @@ def _replicas(values: ScenarioFile, turns: Turns | None) -> dict[str, Any]:
         "fixed": {key: size for key, (size, _) in sizes.items() if size is not None},
         "prefill_fixed": {key: size for key, (_, size) in sizes.items() if size is not None},
         "prefill_replicas": serve.prefill_replicas,
-        "encode_replicas": serve.encode_replicas,
+        "encode_replicas": serve.encode_replicas or None,
         "returning": returning,
         "fit": serve.fit,
     }

@@ -349,10 +349,10 @@ class EngineStep(Immutable):
         experts_s = sum((self.longer(time.operator) * time.forward_s for time in times), self.zeros)
         attending_s = sum((seconds for _, seconds in self._layer_times), self.zeros) + self.exchange_s("tp")
         sent = [op for op in self.experts.layers if isinstance(op, Collective) and _sends(op)]
-        there_s, back_s = (self._sent_s(op) for op in sent)
+        there_s, back_s = (self.sent_s(op) for op in sent)
         return PoolTimes(attending_s * sent[0].layers / model.layers, experts_s, there_s, back_s, self.halves)
 
-    def _sent_s(self, operator: Collective) -> Array:
+    def sent_s(self, operator: Collective) -> Array:
         """Seconds of a step that tokens are on their way in one direction; all GPUs send at once, over their links."""
         if self.job.efficiency.hides_exchanges:
             return self.zeros
@@ -658,21 +658,30 @@ def drafting(drafted: Drafted) -> Array:
     """Seconds of the drafter in a step.
 
         t = t(tokens that were verified, prompts) + (positions - 1) t(width tokens of each sequence) + verify_us
+        t = t(last state of each sequence) + verify_us                                      heads of Medusa
+        t = t(joining of what was verified, prompts) + t(block of each sequence) + verify_us         DFlash
 
     The first pass reads the states of all tokens of the step and yields the first proposal; each further one reads the
-    one before. Ranks are those of the model, of one pipeline stage. Where no graph replays all passes together, the
-    host prepares each.
+    one before. Ranks are those of the model, of one pipeline stage, or fewer that it has for itself. Where no graph
+    replays all passes together, the host prepares each.
     """
     job, work = drafted.job, drafted.work
     drafter = job.drafter
     assert drafter is not None
-    one_stage = replace(drafted.placements, pp=np.ones_like(drafted.placements.pp))
+    one_stage = drafter.placements(drafted.placements)
     groups = job.groups(drafted.placements) / as_array(drafted.placements.dp)
     decodes, prefills = (of_the_fullest(as_array(count), groups) for count in (work.decodes, work.prefills))
     verified = replace(work, decodes=decodes, prefills=prefills, decode_logits=1.0)
-    seconds = _pass_s(drafter.first, one_stage, verified)
+    past, each = as_array(work.decode_past) + as_array(work.decode_tokens), as_array(work.decode_tokens)
+    if not drafter.embeds:
+        seconds = _pass_s(drafter.first, one_stage, Work(decodes=decodes + prefills))
+    elif drafter.context is not None:
+        seconds = _pass_s(drafter.context, one_stage, replace(verified, decode_logits=0.0))
+        block = Work(decodes=decodes + prefills, decode_past=past, decode_tokens=each, decode_logits=drafter.width)
+        seconds = seconds + _pass_s(drafter.further, one_stage, block)
+    else:
+        seconds = _pass_s(drafter.first, one_stage, verified)
     if drafter.passes > 1:
-        past = as_array(work.decode_past) + as_array(work.decode_tokens)
         proposing = Work(decodes=decodes, decode_past=past, decode_tokens=drafter.width)
         seconds = seconds + (drafter.passes - 1.0) * _pass_s(drafter.further, one_stage, proposing)
     checking_s = 0.0 if job.efficiency.fixed else job.engine.host.verify_us * MICRO
@@ -1163,7 +1172,7 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
         seconds = layers on the stage x law
 
     The seconds sum to the parts of the step but the host's and those between pipeline stages; where experts have GPUs
-    of their own, operators are those of a GPU with attention, and do not wait.
+    of their own, operators are those of a GPU with attention, and do not wait (`expert_costs` has the others).
 
     Parameters
     ----------
@@ -1179,6 +1188,55 @@ def operator_costs(time: StepTime) -> tuple[OperatorCost, ...]:
     layers = _of_group(step, at, step.layers, step.longer, step.halves)
     ends = _of_group(step, at, step.ends, lambda _: step.ends_on_gpu * np.ones(1), np.ones(1))
     return (*layers, *ends)
+
+
+def expert_costs(time: StepTime) -> tuple[OperatorCost, ...]:
+    """Every operator of a GPU that holds experts alone, and the tokens on their way to it and back.
+
+        seconds = micro-batches x layers with experts x law
+
+    They sum to what such a GPU works in a step and to the time of the links, which may overlap.
+
+    Parameters
+    ----------
+    time : a step; its first point is looked at
+
+    Returns
+    -------
+    tuple of OperatorCost, in the order in which they run, none where no GPU holds experts alone [s], [FLOP], [bytes]
+
+    Source: as `operator_costs`; the exchange is that of `EngineStep.pools`.
+    """
+    step, at = time.step, _At(time)
+    if step.experts is None:
+        return ()
+    works = {id(work.operator): work for work in operator_work(step.experts.layers, step.job.device, backward=False)}
+    costs = (
+        _sent(step, at, operator)
+        if isinstance(operator, Collective)
+        else _kernel(works[id(operator)], at, step.longer(operator))
+        for operator in step.experts.layers
+        if not isinstance(operator, Collective) or _sends(operator)
+    )
+    return tuple(replace(cost, parts={ON_EXPERTS: cost.seconds}) for cost in costs)
+
+
+ON_EXPERTS = "experts apart"
+"""What GPUs of experts and the links to them do while those of attention work too: no part of a step alone."""
+
+
+def _sent(step: EngineStep, at: _At, operator: Collective) -> OperatorCost:
+    ((_, message),) = operator.forward
+    times = operator.layers * at.one(step.halves)
+    return OperatorCost(
+        operator=operator,
+        sizes={name: at.one(size) for name, size in operator_sizes(operator).items()},
+        times=times,
+        flops=0.0,
+        moved_bytes=times * at.one(message),
+        parts={ON_EXPERTS: at.one(step.sent_s(operator))},
+        bound=NETWORK_TIME,
+    )
 
 
 def _of_group(

@@ -58,8 +58,9 @@ from xe_sizer.serving.job import FULL, HIGHEST_LOAD, Allocated, untuned
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
+    ALONE_PARTS,
     BATCH_PARTS,
-    EXPERT_PARTS,
+    IMAGES,
     READING_PARTS,
     SHORT_PARTS,
     Cached,
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
     from xe_sizer.serving.job import ReplicaLayouts
-    from xe_sizer.serving.memory import Held
+    from xe_sizer.serving.memory import Alone, Held
     from xe_sizer.serving.queueing import Latencies
     from xe_sizer.serving.resolved import ResolvedService
     from xe_sizer.serving.simulation import Outcome
@@ -372,6 +373,7 @@ def build_encoders(estimate: ServingEstimate, details: bool = True) -> ImageEnco
         encode_s=found.encode_s,
         transfer_s=found.sent_s,
         embedding_bytes=found.embedding_bytes,
+        memory=_held_alone(estimate, IMAGES, details=True),
         path="node" if found.same_node else "network",
         otherwise_gpus=other.gpus if other else None,
         otherwise_ttft_s=_finite(other.ttft_s) if other else None,
@@ -416,8 +418,8 @@ def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory
     """The ledger of the fullest GPU [bytes]; with the numbers of the formulas as a detail."""
     job, placement = estimate.resolved.job, estimate.placement
     at_work = f"{_held(estimate)} at their peak" if estimate.grows else "as allocated"
-    if estimate.experts_are_short:
-        return _of_experts(estimate, details)
+    if estimate.short:
+        return _held_alone(estimate, estimate.short, details)
     terms = _terms(estimate, _parts(estimate)) if details else {}
     alike = "those of attention alike" if placement.apart else "all alike"
     return _ledger(
@@ -430,12 +432,16 @@ def serve_memory(estimate: ServingEstimate, details: bool = True) -> ServeMemory
     )
 
 
-def _of_experts(estimate: ServingEstimate, details: bool) -> ServeMemory:
-    """The same of a GPU that holds experts alone."""
-    job, placement = estimate.resolved.job, estimate.placement
-    held = replace(largest_step(job, placement, estimate.resolved.traffic.inputs), experts=True)
-    terms = _factors({part.name: part.terms(held, 0) for part in EXPERT_PARTS}) if details else {}
-    return _ledger(estimate, EXPERT_PARTS, estimate.expert_parts, terms, "as allocated", "those of experts alike")
+def _held_alone(estimate: ServingEstimate, alone: Alone, details: bool) -> ServeMemory:
+    """The same of a GPU that holds a part of the model alone."""
+    job, placement, in_front = estimate.resolved.job, estimate.placement, estimate.choice.encoders
+    if alone == IMAGES and in_front is not None:
+        held = in_front.held
+    else:
+        held = largest_step(job, placement, estimate.resolved.traffic.inputs)
+    held, parts = replace(held, alone=alone), ALONE_PARTS[alone]
+    terms = _factors({part.name: part.terms(held, 0) for part in parts}) if details else {}
+    return _ledger(estimate, parts, estimate.apart[alone], terms, "as allocated", f"those of {alone} alike")
 
 
 _Terms = Mapping[str, tuple[tuple[Factor, ...], ...]]
@@ -488,8 +494,8 @@ def _factors(terms: Mapping[str, Any]) -> _Terms:
 
 def _parts(estimate: ServingEstimate) -> tuple[Held, ...]:
     """What the ledger lists, in its order."""
-    if estimate.experts_are_short:
-        return EXPERT_PARTS
+    if estimate.short:
+        return ALONE_PARTS[estimate.short]
     if estimate.grows:
         parts = BATCH_PARTS if estimate.resolved.job.answers else READING_PARTS
     else:
@@ -505,9 +511,9 @@ def shortage(estimate: ServingEstimate) -> Reason:
     rest = estimate.peak_bytes - weight - (kept or 0.0) - reserved
     held = "" if kept is None else f", KV cache of {_held(estimate)} {_gib(kept)}"
     free = f", {left_free.name} {_gib(reserved)}" if reserved else ""
-    of_experts = " of experts" if estimate.experts_are_short else ""
+    alone = f" of {estimate.short}" if estimate.short else ""
     message = (
-        f"needs {_gib(estimate.peak_bytes)} GiB per GPU{of_experts}, {_gib(estimate.usable_bytes)} GiB available, "
+        f"needs {_gib(estimate.peak_bytes)} GiB per GPU{alone}, {_gib(estimate.usable_bytes)} GiB available, "
         f"{_gib(-estimate.headroom_bytes)} GiB missing (weights {_gib(weight)}"
         f"{held}{free}, the rest {_gib(rest)} GiB)"
     )
@@ -1076,7 +1082,7 @@ def _experts_apart(estimate: ServingEstimate, time: StepTime) -> ExpertsApart | 
         gpus=int(placement.expert_gpus[0]),
         attention_gpus=int(placement.attention_gpus[0]),
         micro_batches=count,
-        memory=_of_experts(estimate, details=True),
+        memory=_held_alone(estimate, "experts", details=True),
         attention_s=whole_s - waited_s,
         experts_s=experts_s,
         attention_wait_s=waited_s,
@@ -1259,9 +1265,10 @@ def with_operators(result: ServeResult, estimate: ServingEstimate) -> ServeResul
 
 def _in_full(phase: Phase, step: StepTime) -> Phase:
     from xe_sizer.scenario.trials import operator_rows
-    from xe_sizer.serving.step_time import operator_costs
+    from xe_sizer.serving.step_time import expert_costs, operator_costs
 
-    return replace(phase, operators=operator_rows(operator_costs(step), phase.seconds))
+    rows, of_experts = (operator_rows(costs(step), phase.seconds) for costs in (operator_costs, expert_costs))
+    return replace(phase, operators=rows, expert_operators=of_experts)
 
 
 def _sources(estimate: ServingEstimate) -> Iterator[Source]:

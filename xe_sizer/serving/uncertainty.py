@@ -16,8 +16,10 @@ from xe_sizer.software.uncertainty import (
     Spread,
     around,
     from_residuals,
+    inverse,
     of_announced,
     of_fixed,
+    of_kind,
     published,
     seen,
     widened,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 TABLE = TABLES / "serving.json"
 SEEN = TABLES / "serving-seen.json"
-Quantity = Literal["ttft", "tpot", "request", "throughput"]
+ENCODING: Literal["encoding"] = "encoding"
+Quantity = Literal["ttft", "tpot", "request", "encoding", "throughput"]
 QUANTITIES: Mapping[str, Quantity] = {"ttft_s": "ttft", "tpot_s": "tpot", "answered_s": "request"}
 # Contexts, workspaces, captured graphs and buffers differ by about 2 GiB between releases of one engine: assumed.
 MEMORY_ERROR_SHARE = 0.03
@@ -41,12 +44,14 @@ class Tested(Immutable, eq=True):
 
     lengths, requests, release : whether they are stated
     saturated : whether more requests came at once than were answered together
+    forwards : whether a script called the model, and no service was asked
     """
 
     lengths: bool = True
     requests: bool = True
     release: bool = True
     saturated: bool = False
+    forwards: bool = False
 
 
 STATED = Tested()
@@ -57,12 +62,16 @@ def conditions(resolved: ResolvedService, tested: Tested) -> tuple[str, ...]:
 
     Where lengths are a guess, the test was another one; how many requests it had makes waits of clients that start
     together; beyond saturation figures turn on the queue. Engines get faster with every release. Grouped kernels of
-    experts run with tables that are tuned for few cards and shapes.
+    experts run with tables that are tuned for few cards and shapes. Of embeddings and scores little is published: a
+    forward alone lacks what a service adds, which is most of a short text's time.
     """
     engine = resolved.job.engine
     known = tested.release and (engine.release is not None or not engine.releases)
+    lengths = "lengths stated" if tested.lengths else "lengths guessed"
+    if not resolved.job.answers:
+        return "forwards alone" if tested.forwards else "a service", lengths
     return (
-        "lengths stated" if tested.lengths else "lengths guessed",
+        lengths,
         "requests stated" if tested.requests else "requests guessed",
         "on AMD" if resolved.job.server.accelerator.vendor == "AMD" else "not on AMD",
         "saturated" if tested.saturated else "below saturation",
@@ -83,16 +92,20 @@ def _experts(resolved: ResolvedService) -> str:
 def span(resolved: ResolvedService, quantity: Quantity, tested: Tested = STATED) -> Uncertainty:
     """Range of a latency or rate as factors on what is expected; 80 % of unseen measurements should lie inside.
 
-    A request takes most of its time token by token, and has the range of that; without answers it is a prefill.
+    A request takes most of its time token by token, and has the range of that. Where nothing is written, times of
+    requests and the rate, as the time to the next one, have the range of measured encoding alone.
     """
     engine = resolved.job.engine
     if fixed := of_fixed(resolved.job.efficiency, engine.uncertainty):
         return fixed
-    whole = "tpot" if resolved.job.answers else "ttft"
-    kind = whole if quantity == "request" else quantity
+    kind, table = "tpot" if quantity == "request" else quantity, seen(SEEN)
+    if not resolved.job.answers:
+        kind, table = ENCODING, of_kind(table, ENCODING)
     kin = tuple(dict.fromkeys(one for one in (engine.name, engine.measured_as or "", engine.parent_name) if one))
-    evidence = Evidence(seen(SEEN), kin, "comparable measurements", "other measurements", alike=False)
+    evidence = Evidence(table, kin, "comparable measurements", "other measurements", alike=False)
     told = from_residuals(published(TABLE), kind, conditions(resolved, tested), kind, evidence)
+    if kind == ENCODING and quantity == "throughput":
+        told = inverse(told)
     if (ends := resolved.assumed_drafting) and kind != "ttft":
         gained = resolved.traffic.tokens_per_step
         slower, faster = (gained / kept_tokens(one) for one in ends)

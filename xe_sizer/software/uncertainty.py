@@ -311,6 +311,12 @@ def seen(path: Path) -> Seen:
     return {(row.pop("stack"), row.pop("kind")): Observed(**row) for row in msgspec.json.decode(path.read_bytes())}
 
 
+def of_kind(table: Seen, kind: str) -> Seen:
+    """The runs of one kind alone, for a question to which runs of another kind say nothing."""
+    mine = {group: found for group, found in table.items() if group[1] == kind}
+    return mine | ({(ANY, ANY): mine[ANY, kind]} if (ANY, kind) in mine else {})
+
+
 def range_of(table: Table, quantity: str, conditions: tuple[str, ...]) -> tuple[float, float, bool]:
     """low and high quantiles of log(measured / predicted) of the runs under all conditions, or most of the first ones.
 
@@ -375,6 +381,13 @@ def widened(told: Uncertainty, low: float, high: float, why: str) -> Uncertainty
     sure = min(told.sure[0], math.exp(UNTESTED * ends[0])), max(told.sure[1], math.exp(UNTESTED * ends[1]))
     words = f"wider {why}; {told.evidence}"
     return replace(told, low=math.exp(ends[0]), high=math.exp(ends[1]), evidence=words, sure=sure)
+
+
+def inverse(told: Uncertainty) -> Uncertainty:
+    """The range of a rate from that of the time to the next: low = 1 / high, high = 1 / low."""
+    low, high = told.sure
+    sure = (1.0 / high if high else math.inf), (1.0 / low if math.isfinite(low) else 0.0)
+    return replace(told, low=1.0 / told.high, high=1.0 / told.low, sure=sure)
 
 
 def of_fixed(efficiency: Efficiency, error: float) -> Uncertainty | None:

@@ -1,17 +1,24 @@
-"""Plain Kubernetes objects: Deployments or LeaderWorkerSets with a Service and KEDA's replicas by the hour, and Jobs.
+"""Plain Kubernetes objects, with Jobs, and services of KServe.
+
+Deployments or LeaderWorkerSets with a Service and KEDA's replicas by the hour; an LLMInferenceService of vLLM, with
+pools and KV offload, or an InferenceService of any engine.
 
 Objects: Kubernetes 1.36 API reference; leaderworkerset.x-k8s.io/v1, whose pods are given the variables LWS_*; programs:
-vLLM 0.33 (docs, parallelism_scaling), SGLang 0.5.23 (docs, multi_node), TensorRT-LLM 1.2 (docs, trtllm-serve).
+vLLM 0.33 (docs, parallelism_scaling), SGLang 0.5.23 (docs, multi_node), TensorRT-LLM 1.2 (docs, trtllm-serve);
+serving.kserve.io/v1alpha2 LLMInferenceService and v1beta1 InferenceService of KServe 0.18 (config/crd/full), what its
+templates pass on to vLLM: config/llmisvcconfig.
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop.manifests import (
     AMD,
     DEVICES,
+    NIXL_HOST,
     NVIDIA,
     PLACEHOLDER_IMAGE,
     PORT,
@@ -25,24 +32,26 @@ from xe_sizer.interop.manifests import (
     gauge_flags,
     gpu_device,
     gpu_notes,
+    nixl_transfer,
     options_map,
     options_path,
     refuse_roles,
+    refuse_several_nodes,
     resources,
     scaled_object,
     schedule_notes,
     serving_pod,
 )
-from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
+from xe_sizer.interop.services import DECODE, PREFILL, SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.tools.jobset import write_job
 from xe_sizer.interop.tools.serving import SAYS, SAYS_ADAPTERS, SETTINGS
 from xe_sizer.interop.tools.slurm import TRAINING_ADDED, TRAINING_SAYS
-from xe_sizer.interop.write import INFERENCE, Exporter
+from xe_sizer.interop.write import INFERENCE, SAYS_PREFILL, Exporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xe_sizer.interop.manifests import Pool
+    from xe_sizer.interop.manifests import Pool, Schedule
     from xe_sizer.interop.write import Plan, ToolFiles
 
 _TITLE = "Kubernetes"
@@ -184,6 +193,108 @@ def _node_arguments(plan: Plan, engine: str) -> tuple[list[str], list[str]]:
     raise InputError(Problem(what, plan.where(key), "write --to dynamo, or fit a replica into a node"))
 
 
+# LLMInferenceService: KServe's own templates start vLLM, with a router and a scheduler in front.
+
+_LLM, _PREDICTOR = "KServe LLMInferenceService", "KServe InferenceService"
+_TENSOR, _OFFLOADED = "tensor-parallel-size", "kv-offloading-size"  # flags that the resource has fields for
+_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
+
+
+def _write_llm(plan: Plan) -> ToolFiles:
+    engine = engine_of(plan, (VLLM,), _LLM)
+    pools = build_pools(plan, SETTINGS[engine], _LLM)
+    refuse_several_nodes(plan, pools, _LLM)
+    schedule = build_schedule(plan, engine)
+    model = str(plan.take("model"))
+    spec: dict[str, Any] = {
+        "model": {"uri": f"hf://{model}", "name": model},
+        **_workload(plan, pools[-1], schedule),
+        "router": {"route": {}, "gateway": {}, "scheduler": {}},
+        "prefill": _workload(plan, pools[0], None) if len(pools) > 1 else None,
+    }
+    resource = {
+        "apiVersion": "serving.kserve.io/v1alpha2",
+        "kind": "LLMInferenceService",
+        "metadata": {"name": pools[-1].name.removesuffix(f"-{pools[-1].role}")},
+        "spec": spec,
+    }
+    yours = (*gpu_notes(plan), *adapter_notes(plan), *schedule_notes(schedule))
+    return applied([resource], yours)
+
+
+def _workload(plan: Plan, pool: Pool, schedule: Schedule | None) -> dict[str, Any]:
+    """The replicas of a pool, or their triggers; a variable passes on those flags of vLLM that have no field."""
+    flags = {name: value for name, value in pool.settings.items() if name not in (_TENSOR, _OFFLOADED)}
+    words = arguments(flags)
+    role = _ROLES.get(pool.role)
+    words += nixl_transfer(role) if role else []
+    host = pool.settings[_OFFLOADED]
+    further = {"name": "VLLM_ADDITIONAL_ARGS", "value": shlex.join(words)}
+    main = {
+        "name": "main",
+        "env": environment(*([NIXL_HOST] if role else []), further),
+        "resources": resources(gpu_device(plan, _LLM), pool.gpus, host),
+    }
+    scaling = {"minReplicas": schedule.fewest, "maxReplicas": schedule.most} if schedule else None
+    return {
+        "replicas": None if schedule else pool.replicas,
+        "scaling": {**scaling, "keda": {"triggers": list(schedule.triggers)}} if scaling and schedule else None,
+        "parallelism": {"tensor": pool.settings[_TENSOR]},
+        "kvCacheOffloading": {"cpu": f"{host}Gi"} if host else None,
+        "template": {"containers": [main]},
+    }
+
+
+# InferenceService: a container of the engine, one for each replica.
+
+
+def _write_predictor(plan: Plan) -> ToolFiles:
+    engine = engine_of(plan, SERVERS, _PREDICTOR)
+    pools = build_pools(plan, SETTINGS[engine], _PREDICTOR)
+    refuse_roles(plan, pools, _PREDICTOR, "its predictor is one pool")
+    refuse_several_nodes(plan, pools, _PREDICTOR)
+    schedule = build_schedule(plan, engine)
+    (pool,) = pools
+    options = pool.name if SERVERS[engine].options_flag else ""
+    pod = serving_pod(server_container(plan, pool, engine, _PREDICTOR, "kserve-container", []), options)
+    ports = [{"containerPort": each["containerPort"], "protocol": "TCP"} for each in pod["containers"][0]["ports"]]
+    predictor = {
+        "minReplicas": pool.replicas,
+        "maxReplicas": pool.replicas,
+        **pod,
+        "containers": [{**pod["containers"][0], "ports": ports}],
+    }
+    scaler = "external" if schedule else "none"
+    documents: list[dict[str, Any]] = [options_map(pool.name, pool.settings)] if options else []
+    documents.append(
+        {
+            "apiVersion": "serving.kserve.io/v1beta1",
+            "kind": "InferenceService",
+            "metadata": {
+                "name": pool.name,
+                "annotations": {
+                    "serving.kserve.io/deploymentMode": "Standard",
+                    "serving.kserve.io/autoscalerClass": scaler,
+                },
+            },
+            "spec": {"predictor": predictor},
+        }
+    )
+    if schedule is not None:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": f"{pool.name}-predictor"}
+        documents.append(scaled_object(pool.name, target, schedule))
+    yours = (*gpu_notes(plan), *image_notes(plan, engine), *adapter_notes(plan), *schedule_notes(schedule))
+    return applied(documents, yours)
+
+
 # Groups of attention are said of services; of training they follow from the GPUs.
-_SAYS = tuple(dict.fromkeys(key for key in (*SAYS, *SAYS_ADAPTERS, *TRAINING_SAYS) if key != "layout.dp"))
-EXPORTERS = (Exporter("kubernetes", _TITLE, ".yaml", _write, _SAYS, TRAINING_ADDED, serving=True, aliases=("k8s",)),)
+_SAYS_SERVICE = (*SAYS, *SAYS_ADAPTERS)
+_SAYS = tuple(dict.fromkeys(key for key in (*_SAYS_SERVICE, *TRAINING_SAYS) if key != "layout.dp"))
+EXPORTERS = (
+    Exporter("kubernetes", _TITLE, ".yaml", _write, _SAYS, TRAINING_ADDED, serving=True, aliases=("k8s",)),
+    Exporter(
+        "kserve", _LLM, ".yaml", _write_llm, (*_SAYS_SERVICE, *SAYS_PREFILL), serving=True, training=False,
+        aliases=("llminferenceservice",),
+    ),
+    Exporter("inferenceservice", _PREDICTOR, ".yaml", _write_predictor, _SAYS_SERVICE, serving=True, training=False),
+)  # fmt: skip

@@ -14,22 +14,58 @@ from typing import TYPE_CHECKING
 from xe_sizer.errors import InputError
 from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.services import LLAMA_CPP
-from xe_sizer.interop.serving import cache_format, human_count, serving_tool, state_service
-from xe_sizer.interop.values import plain, positive, positive_or_open, whole
+from xe_sizer.interop.serving import (
+    Drafting,
+    cache_format,
+    human_count,
+    method_of,
+    serving_tool,
+    state_drafts,
+    state_service,
+)
+from xe_sizer.interop.values import Written, plain, positive, positive_or_open, whole
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.software.number_formats import quantised_in
+from xe_sizer.software.speculation import DFLASH, DRAFT_MODEL, EAGLE3, METHODS, MTP, NGRAM
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.services import Chosen
     from xe_sizer.interop.source import Source
-    from xe_sizer.interop.values import Written
 
 _SLOTS = ("parallel", "np", "n_parallel", "env.LLAMA_ARG_N_PARALLEL")
 _LAYERS = ("n_gpu_layers", "gpu_layers", "ngl", "env.LLAMA_ARG_N_GPU_LAYERS")
 _STEP = ("ubatch_size", "ub", "n_ubatch", "env.LLAMA_ARG_UBATCH")
 _ALL = ("all", "auto")
 _SEEN = "env.CUDA_VISIBLE_DEVICES"
+_DRAFTERS = (
+    "model_draft",
+    "md",
+    "hf_repo_draft",
+    "hfd",
+    "hfrd",
+    "spec_draft_model",
+    "spec_draft_hf",
+    "env.LLAMA_ARG_MODEL_DRAFT",
+    "env.LLAMA_ARG_SPEC_DRAFT_MODEL",
+)
+_DRAFTS = (
+    "draft_max",
+    "draft",
+    "draft_n",
+    "spec_draft_n_max",
+    "draft_model_num_pred_tokens",
+    "env.LLAMA_ARG_DRAFT_MAX",
+    "env.LLAMA_ARG_SPEC_DRAFT_N_MAX",
+)
+_DRAFT_LAYERS = ("gpu_layers_draft", "n_gpu_layers_draft", "ngld", "spec_draft_ngl", "env.LLAMA_ARG_N_GPU_LAYERS_DRAFT")
+_KINDS = {
+    "draft": DRAFT_MODEL,
+    "draftsimple": DRAFT_MODEL,
+    "drafteagle3": EAGLE3,
+    "draftmtp": MTP,
+    "draftdflash": DFLASH,
+}
 _CACHES = {"f16": "fp16", "f32": "fp32", "q8_0": "int8", "q4_0": "int4-plain"}
 TABLE = Table(
     keys=(
@@ -48,8 +84,29 @@ def _read(draft: Draft, source: Source, chosen: Chosen) -> None:
         draft.state("serve.weights", quantised_in(str(file.value)), file, "by the name of the file")
     _cache(draft)
     _context(draft)
+    _drafts(draft)
     draft.following.append(partial(_layers, written=draft.take(*_LAYERS)))
     state_service(draft, chosen, source, TABLE, partial(_place, given=chosen.service.gpus), LLAMA_CPP)
+
+
+def _drafts(draft: Draft) -> None:
+    """What drafts, and how many tokens at most; a drafter with layers on the CPU is slower than is said."""
+    kind, drafter = draft.take("spec_type", "env.LLAMA_ARG_SPEC_TYPE"), draft.peek(*_DRAFTERS)
+    tokens, layers = draft.take(*_DRAFTS), draft.take(*_DRAFT_LAYERS)
+    said = plain(str(kind.value).split(",")[0]) if kind is not None else ""
+    method = NGRAM if said.startswith("ngram") else _KINDS.get(said)
+    if kind is None and drafter is not None:
+        method = method_of(None, drafter.value)
+    where = kind or drafter
+    if where is None or said == "none":
+        return
+    if kind is not None and method is None:
+        draft.lose("spec_type", "drafts tokens in a way that is not known")
+        return
+    usual = Written(METHODS[method].tokens if method else METHODS[DRAFT_MODEL].tokens, where.where)
+    state_drafts(draft, Drafting(tokens or usual, method, _DRAFTERS))
+    if layers is not None and str(layers.value).strip().lower() in ("0", "none"):
+        draft.lose(next(name for name in _DRAFT_LAYERS if name in draft.keys), "drafts on the CPU, which is not sized")
 
 
 def _cache(draft: Draft) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.services import SGLANG, TENSORRT_LLM, VLLM
 from xe_sizer.interop.write import POOLED, SHARERS, Exporter, ToolFiles, command_text, yaml_text
-from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE, EAGLE3, MTP, NGRAM
+from xe_sizer.software.speculation import DFLASH, DRAFT_MODEL, EAGLE, EAGLE3, MEDUSA, MTP, NGRAM, SUFFIX
 from xe_sizer.units import GIB
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
         "kv-offloading-size": plan.take("serve.kv_host_gib"),
         "engram-config": json.dumps({"cpu_offload": tables == "host"}) if tables else None,
         **_adapters_of_vllm(plan),
-        "speculative-config": json.dumps(_speculative_config(drafts)) if drafts else None,
+        "speculative-config": json.dumps(_speculative_config(drafts, plan.take("serve.draft_tp"))) if drafts else None,
     }
 
 
@@ -82,10 +82,18 @@ class _Drafts(Immutable):
     model: str | None
 
 
-_NGRAM = "NGRAM"
-_OF_VLLM = {MTP: "mtp", EAGLE: "eagle", EAGLE3: "eagle3", DRAFT_MODEL: "draft_model", NGRAM: "ngram"}
-_OF_SGLANG = {MTP: "NEXTN", EAGLE: "EAGLE", EAGLE3: "EAGLE3", DRAFT_MODEL: "STANDALONE", NGRAM: _NGRAM}
-_OF_TENSORRT_LLM = {MTP: "MTP", EAGLE: "Eagle", EAGLE3: "Eagle3", DRAFT_MODEL: "Draft_Target", NGRAM: "NGram"}
+_AT_ONCE = ("NGRAM", "DFLASH")
+"""Algorithms of SGLang that have no positions one after the other."""
+_OF_VLLM = {
+    MTP: "mtp", EAGLE: "eagle", EAGLE3: "eagle3", DRAFT_MODEL: "draft_model", NGRAM: "ngram", MEDUSA: "medusa",
+    DFLASH: "dflash", SUFFIX: "suffix",
+}  # fmt: skip
+_OF_SGLANG = {
+    MTP: "NEXTN", EAGLE: "EAGLE", EAGLE3: "EAGLE3", DRAFT_MODEL: "STANDALONE", NGRAM: "NGRAM", DFLASH: "DFLASH",
+}  # fmt: skip
+_OF_TENSORRT_LLM = {
+    MTP: "MTP", EAGLE: "Eagle", EAGLE3: "Eagle3", DRAFT_MODEL: "Draft_Target", NGRAM: "NGram", MEDUSA: "Medusa",
+}  # fmt: skip
 
 
 def _drafts(plan: Plan, words: Mapping[str, str], width: int = 1, depth: int | None = None) -> _Drafts | None:
@@ -106,8 +114,9 @@ def _drafts(plan: Plan, words: Mapping[str, str], width: int = 1, depth: int | N
     )
 
 
-def _speculative_config(drafts: _Drafts) -> dict[str, Any]:
+def _speculative_config(drafts: _Drafts, ranks: int | None) -> dict[str, Any]:
     config = {"method": drafts.word, "model": drafts.model, "num_speculative_tokens": drafts.tokens}
+    config["draft_tensor_parallel_size"] = ranks
     return {key: value for key, value in config.items() if value is not None}
 
 
@@ -168,8 +177,8 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         **_adapters_of_sglang(plan),
         "speculative-algorithm": drafts.word if drafts else None,
         "speculative-draft-model-path": drafts.model if drafts else None,
-        "speculative-num-steps": drafts.depth if drafts and drafts.word != _NGRAM else None,
-        "speculative-eagle-topk": drafts.width if drafts and drafts.word != _NGRAM else None,
+        "speculative-num-steps": drafts.depth if drafts and drafts.word not in _AT_ONCE else None,
+        "speculative-eagle-topk": drafts.width if drafts and drafts.word not in _AT_ONCE else None,
         "speculative-num-draft-tokens": drafts.tokens + 1 if drafts else None,
     }
 

@@ -14,6 +14,7 @@ from xe_sizer.interop.serving import (
     Drafting,
     cache_format,
     dispatcher,
+    heads_taken,
     human_count,
     method_of,
     no_answer,
@@ -35,7 +36,7 @@ from xe_sizer.interop.values import (
     positive_or_open,
     text,
 )
-from xe_sizer.software.speculation import EAGLE, MTP
+from xe_sizer.software.speculation import DFLASH, EAGLE, MTP
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
@@ -167,6 +168,10 @@ def _drafts(draft: Draft) -> None:
         if isinstance(count, int) and count > 1:  # one of the tokens is the one that is known already
             proposed = Written(count - 1, tokens.where)
             state_drafts(draft, Drafting(proposed, method, (_DRAFTER,), accepted, top, steps))
+    elif method == DFLASH:
+        draft.state("serve.speculative", method, algorithm, "blocks as long as its drafter was trained for")
+        if draft.take(_DRAFTER) is not None:
+            draft.lose(_DRAFTER, heads_taken(method))
     else:
         name = "speculative_algorithm" if "speculative_algorithm" in draft.keys else "speculative_algo"
         draft.lose(name, "drafts as many tokens as SGLang chooses for the model; pass --draft-tokens")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from xe_sizer.interop.draft import Key, Table
 from xe_sizer.interop.services import ATOM, VLLM
 from xe_sizer.interop.serving import (
@@ -20,14 +22,15 @@ from xe_sizer.interop.serving import (
     serving_tool,
     state_drafts,
     state_service,
+    state_suffixes,
 )
-from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive, positive_or_open
+from xe_sizer.interop.values import Written, above_zero_or_off, is_on, listed, number, plain, positive, positive_or_open
+from xe_sizer.software.speculation import SUFFIX
 
 if TYPE_CHECKING:
     from xe_sizer.interop.draft import Draft
-    from xe_sizer.interop.services import Chosen
+    from xe_sizer.interop.services import Chosen, Service
     from xe_sizer.interop.source import Source
-    from xe_sizer.interop.values import Written
 
 TABLE = Table(
     keys=(Key(("engram_config.cpu_offload",), "serve.ngram_tables", place_of_tables),),
@@ -46,6 +49,8 @@ def _read(draft: Draft, source: Source, chosen: Chosen) -> None:
     _adapters(draft)
     _caches(draft)
     _images(draft)
+    if _is_apart(chosen.service):  # that of the other role is read with it
+        chosen = replace(chosen, others=tuple(other for other in chosen.others if not _is_apart(other)))
     state_service(draft, chosen, source, TABLE, _place, VLLM)
     _host_cache(draft)
     if "tensor_parallel_size" in draft.unread and "recipe" in draft.keys:
@@ -70,6 +75,8 @@ def _place(draft: Draft) -> None:
     elif draft.unread.keys().isdisjoint(("data_parallel_size", "dp")):
         draft.default("layout.dp", 1)
     experts = draft.take("enable_expert_parallel", "ep")
+    if _experts_apart(draft):
+        return
     ranks = _ranks(draft, tp)
     if experts is not None and is_on(experts.value):
         if ranks is not None:
@@ -78,6 +85,37 @@ def _place(draft: Draft) -> None:
         draft.default("layout.ep", 1, "experts are split like other layers")
     if experts is not None and is_on(experts.value):
         _send(draft)
+
+
+_APART = "additional_config.afd"
+
+
+def _experts_apart(draft: Draft) -> bool:
+    """State how many GPUs hold experts alone (afd_plugin/config.py); whether any do.
+
+    Both roles have a server of their own, which says the ranks of both. That of the experts does not say how attention
+    is split.
+    """
+    written = draft.take(_APART)
+    if written is None or not isinstance(written.value, dict):
+        return False
+    said = {str(name).removeprefix("afd_"): Written(value, written.where) for name, value in written.value.items()}
+    held, attending = (said.get(name, Written(1, written.where)) for name in ("num_ffn_ranks", "num_attention_ranks"))
+    draft.state("serve.expert_gpus", draft.value(held, positive), held)
+    if "role" in said and plain(said["role"].value) == "ffn":
+        draft.take("tensor_parallel_size", "tp")
+        draft.drop("layout.dp")
+        draft.assume("layout.tp", 1, "this server holds experts: that of attention says how it is split")
+        draft.state("layout.dp", draft.value(attending, positive), attending)
+    halves, parts = draft.on("enable_dbo"), draft.take("ubatch_size")
+    if halves is not None:
+        count = draft.value(parts, positive) if parts is not None else 2
+        draft.state("serve.micro_batches", count, parts or halves)
+    return True
+
+
+def _is_apart(service: Service) -> bool:
+    return _APART in service.keys
 
 
 def _send(draft: Draft) -> None:
@@ -124,8 +162,12 @@ def _drafts(draft: Draft) -> None:
     drafter = draft.peek(*_DRAFTERS)
     word = draft.take("speculative_config.method", "spec_method", "method")
     method = method_of(word.value if word else None, drafter.value if drafter else None)
-    if tokens is not None:
-        state_drafts(draft, Drafting(tokens, method, _DRAFTERS, length - 1 if length else None))
+    ranks = draft.take("speculative_config.draft_tensor_parallel_size", "speculative_draft_tensor_parallel_size")
+    if method == SUFFIX and word is not None:
+        state_suffixes(draft, tokens, word)
+    elif tokens is not None:
+        accepted = length - 1 if length else None
+        state_drafts(draft, Drafting(tokens, method, _DRAFTERS, accepted, ranks=ranks))
     draft.count("speculative_config*")
 
 

@@ -527,6 +527,7 @@ def _percentile(at: LatencyAt, key: str) -> Bar:
 
 ANSWER = ServeResult
 ALL_LAYERS = "all layers of the fullest pipeline stage"
+ALL_EXPERTS = "all layers with experts, on the busiest GPU that holds experts alone"
 Row = tuple[str, str, str]
 ASKED = (
     "engine", "weights", "activations", "kv_cache", "request_rate", "concurrency", "users", "think_time_s",
@@ -550,6 +551,7 @@ TRAFFIC = {
     "prefix_hit_share": "share of prompt tokens found in the cache",
     "speculative": "method of speculative decoding",
     "draft_model": "model that drafts",
+    "draft_tp": "GPUs that share what drafts",
     "draft_tokens": "tokens proposed per step by speculative decoding",
     "draft_width": "branches of the tree of drafts",
     "draft_depth": "positions of the tree of drafts",
@@ -779,12 +781,19 @@ def explanations(result: ServeResult, topics: tuple[str, ...]) -> Iterator[Block
         for name, step in _steps(result):
             yield formulas(f"How {name} adds up", step.components, step.seconds)
     if OPERATORS in topics:
-        for name, step in _steps(result):
-            yield operator_table(f"Operators of {name}", step.operators, ALL_LAYERS)
+        yield from _operators(result)
     if "data" in topics:
         yield _load(result)
     if "sources" in topics:
         yield from sources(result)
+
+
+def _operators(result: ServeResult) -> Iterator[Block]:
+    """Both kinds of step, on both kinds of GPU where experts have some of their own."""
+    for name, step in _steps(result):
+        yield operator_table(f"Operators of {name}", step.operators, ALL_LAYERS)
+        if step.expert_operators:
+            yield operator_table(f"Operators of {name} on a GPU of experts", step.expert_operators, ALL_EXPERTS)
 
 
 def _load(result: ServeResult) -> Table:

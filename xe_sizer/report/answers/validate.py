@@ -94,6 +94,7 @@ TITLES = {
     "phase_time": "Time of a phase",
     "ttft": "Time to the first token",
     "tpot": "Time per output token",
+    "encoding": "Time of a request without answers",
     "throughput": "Throughput of inference",
     "peak_memory": "Peak memory",
 }
@@ -270,6 +271,7 @@ _FIGURES: dict[str, Callable[[float | bool], str]] = {
     "phase_time": duration,
     "ttft": duration,
     "tpot": duration,
+    "encoding": duration,
     "throughput": _rate,
     "peak_memory": byte_size,
     "oom": _verdict_word,
