@@ -8,6 +8,8 @@ import pytest
 from cases import REGISTRY
 
 from xe_sizer.graph.operators import DIVERGENCES, LOG_PROBABILITIES
+from xe_sizer.reinforcement.memory import pass_bytes
+from xe_sizer.reinforcement.resolve import resolve as resolve_iteration
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
@@ -61,3 +63,22 @@ def test_a_teacher_of_few_words_leaves_its_logits_out() -> None:
     few = logits_bytes("distill", 4, **flags, **{"train.teacher_top_k": 64})
     assert whole > 30 * 4 * LENGTH * VOCABULARY
     assert few < 0.6 * whole
+
+
+def test_a_policy_of_verl_goes_by_tokens_in_its_passes_too() -> None:
+    """Up to 512 tokens at a time, with a backward and without one; else all logits of the micro-batch."""
+    flags = {
+        "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "gpus": 8, "job": "grpo", "stack": "verl", "train.steps": 1,
+        "rollout.input_tokens": 24, "rollout.output_tokens": 500, "rollout.max_output_tokens": LENGTH - 24,
+        "train.micro_batch": 4, "layout.tp": 1, "layout.zero": 3, "layout.recompute": "full",
+    }  # fmt: skip
+    held = []
+    for kernels in (["linear-log-probabilities"], None):
+        asked = {**flags, "train.fused_kernels": kernels} if kernels else flags
+        found = resolve_iteration(read_scenario(None, asked, {}), REGISTRY)
+        job, layouts = found.actor, legal_layouts(found.trainer.rules, (8,))[:1]
+        trained = float(memory_ledger(job, layouts).components["logits and loss"].max())
+        held.append((trained, float(pass_bytes(job, layouts)["logits and loss"].max())))
+    assert held[0][0] == pytest.approx(20 * 512 * VOCABULARY + GRADIENTS, rel=0.02)
+    assert held[0][1] == pytest.approx(12 * 512 * VOCABULARY, rel=0.05)
+    assert held[1][1] > 4 * held[0][1] / 12

@@ -291,6 +291,10 @@ _LOG_PROBABILITIES = (
     # gone before the last), the float32 gradient of what was picked, and the 16-bit one of the logits (Liger-Kernel's
     # chunked_loss; buffers of the code that torch.compile of PyTorch 2.13 writes).
     Loss("chunked", 18.0, 0.0, 8.0, 0.0, kept_bytes=0.0, live_bytes=8.0, sequences=2),
+    # 512 tokens after the other in eager PyTorch, whose logits the backward makes again: with a 16-bit gradient live
+    # float32 logits, softmax, labels as one-hot and two steps of the gradient; without a backward float32 logits,
+    # softmax and log-softmax (FusedLinearForPPO of verl utils/experimental/torch_functional.py; traced).
+    Loss("chunked-512", 46.0, 60.0, 16.0, 14.0, kept_bytes=0.0, live_bytes=20.0, frozen_bytes=12.0, tokens=512),
 )
 LOG_PROBABILITIES: Mapping[str, Loss] = {loss.name: loss for loss in _LOG_PROBABILITIES}
 """Ways to the log-probabilities of labels, for jobs that compare answers."""

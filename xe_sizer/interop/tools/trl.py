@@ -11,6 +11,7 @@ from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     ADDED,
+    LINEAR_LOG_PROBABILITIES,
     SAYS,
     state_group_answers,
     state_models,
@@ -330,7 +331,6 @@ def _padding(draft: Draft, trainer: str) -> None:
         draft.default("train.padding", "longest-in-micro-batch")
 
 
-LINEAR_LOG_PROBABILITIES = "linear-log-probabilities"
 _LIGER_LOSSES = (DPO, KTO, GRPO, DISTILL)
 """Trainers that compute their loss in chunks where Liger's kernels are on (trl/trainer/dpo_trainer.py and its kin)."""
 

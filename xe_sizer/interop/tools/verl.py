@@ -17,6 +17,7 @@ from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     LIGER_KERNELS,
+    LINEAR_LOG_PROBABILITIES,
     OPTIMIZER,
     PARAMS,
     adapted_modules,
@@ -40,10 +41,10 @@ from xe_sizer.interop.values import (
     Unread,
     Written,
     above_zero,
+    above_zero_or_off,
     interval,
     inverse,
     is_on,
-    number,
     plain,
     positive,
     positive_or_open,
@@ -399,18 +400,27 @@ _ANSWERS: Mapping[str, Stated] = {
     "tp": ((f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}tensor_parallel_size"), positive, 2),
     "pp": ((f"{ROLLOUT}pipeline_model_parallel_size",), positive, None),
     "ep": ((f"{ROLLOUT}expert_parallel_size",), positive, None),
-    "gpu_memory_utilization": ((f"{ROLLOUT}gpu_memory_utilization",), above_zero, 0.5),
+    "gpu_memory_utilization": (
+        (f"{ROLLOUT}standalone_gpu_memory_utilization", f"{ROLLOUT}gpu_memory_utilization"),
+        above_zero,
+        0.5,
+    ),
     "max_sequences": ((f"{ROLLOUT}max_num_seqs",), positive_or_open, None),
     "weights": ((f"{ROLLOUT}quantization",), word_of(_WEIGHTS), None),
 }
 _POOLS = (("rollout.nnodes", "rollout.n_gpus_per_node"), (f"{ROLLOUT}nnodes", f"{ROLLOUT}n_gpus_per_node"))
 _PER_NODE = 8
-_STALE = 0.1  # share of answers of an earlier iteration, unasked
+_STREAMS, _ONE_STEP = "fully_async", "one_step_off"  # in the names of trainers that have GPUs for the engine alone
+_TOOL_LOOP, _TOOL_CHARACTERS = "toolagent", 256  # the loop that calls tools; characters of what one answers, unasked
+_CHARACTERS_OF_TOKEN = 4  # assumed: of English text and code in vocabularies of 100,000 words and more
 _SYNCHRONISED = 4  # steps of the trainer between two transfers of weights, unasked
 
 
-def state_other_pool(draft: Draft) -> None:
-    """State the GPUs that only write answers while others train, where the files have a section of them."""
+def state_other_pool(draft: Draft, *, ahead: bool, streams: bool) -> None:
+    """State the GPUs that only write answers while others train, where the files have a section of them.
+
+    ahead : whether the trainer has such GPUs unasked; streams : whether it takes answers as they end
+    """
     for nodes, each in _POOLS:
         number_of, gpus = draft.take(nodes), draft.take(each)
         found = gpus or number_of
@@ -420,28 +430,44 @@ def state_other_pool(draft: Draft) -> None:
         size = draft.value(gpus, positive_or_open) or _PER_NODE
         if isinstance(size, int):
             state_pools(draft, count * size, found)
-            draft.state("rollout.asynchronous", True, found)
-            _stale(draft)
+            _stale(draft, found, streams=streams)
         return
+    names = {name for pair in _POOLS for name in pair}
+    if ahead and names.isdisjoint(draft.unread):
+        state_pools(draft, _PER_NODE, None)
+        _stale(draft, None, streams=streams)
 
 
-def _stale(draft: Draft) -> None:
-    """How much older than the weights answers may be: a share of those of an iteration, so the next whole number."""
-    share = draft.take("async_training.staleness_threshold")
+def _stale(draft: Draft, found: Written | None, *, streams: bool) -> None:
+    """How much older than the weights answers may be: a share of those of an iteration, so the next whole number.
+
+    Where no answer may be older, the trainer and the engine take turns, and no answer is carried over.
+
+    found : where the GPUs that write answers are named; streams : whether the trainer takes answers as they end
+    """
+    share, goes_on = (draft.take(f"async_training.{name}") for name in ("staleness_threshold", "partial_rollout"))
+    most = draft.value(share, above_zero_or_off)
+    if share is not None and not most:
+        draft.state("rollout.asynchronous", False, share, "no answer is older than the weights")
+        return
+    draft.state("rollout.asynchronous", True, found)
     if share is not None:
-        draft.state("rollout.max_staleness", max(math.ceil(float(str(draft.value(share, number) or _STALE))), 1), share)
-    goes_on = draft.take("async_training.partial_rollout")
+        draft.state("rollout.max_staleness", max(math.ceil(float(str(most))), 1), share)
     if goes_on is not None:
         draft.state("rollout.partial", is_on(goes_on.value), goes_on)
+    elif streams and "async_training.partial_rollout" not in draft.unread:
+        draft.default("rollout.partial", True, "answers are interrupted and go on with new weights")
 
 
-def state_answers(draft: Draft) -> None:
-    """How answers are written, and what waits in host memory meanwhile."""
-    _between_transfers(draft)
+def state_answers(draft: Draft, *, streams: bool) -> None:
+    """How answers are written, and what waits in host memory meanwhile; streams : as of `state_other_pool`."""
+    if streams and draft.fact("rollout.gpus") is not None:
+        _between_transfers(draft)
     group = draft.take("rollout.n") if draft.peek(f"{ROLLOUT}n") is None else None
     if group is not None:
         draft.state("rollout.group", draft.value(group, positive), group)
     state_rollout(draft, _ANSWERS)
+    _turns(draft)
     _log_probabilities(draft)
     generated, filters = draft.take("data.gen_batch_size"), draft.on("algorithm.filter_groups.enable")
     if filters is not None and draft.fact("rollout.gpus") is None:
@@ -450,6 +476,39 @@ def state_answers(draft: Draft) -> None:
     if kept is not None and draft.fact("rollout.gpus") is None:
         draft.state("rollout.sleep", "weights-dropped" if is_on(kept.value) else "none", kept)
     _waiting(draft)
+
+
+def _turns(draft: Draft) -> None:
+    """Turns of an answer with calls of tools between them: as many as are allowed, as the file has no mean.
+
+    What tools answer counts among the tokens of an answer (experimental/agent_loop/tool_agent_loop.py), which are to
+    be at least half the policy's own here.
+    """
+    group = f"{ROLLOUT}multi_turn."
+    loop = draft.peek(f"{ROLLOUT}agent.default_agent_loop")
+    called = draft.on(f"{group}enable") or (loop if loop is not None and plain(loop.value) == _TOOL_LOOP else None)
+    if called is None:
+        return
+    written = draft.take(f"{group}max_assistant_turns", f"{group}max_turns"), draft.take(f"{group}max_user_turns")
+    own, others = (draft.value(each, positive_or_open) for each in written)
+    limits = [own, others + 1 if isinstance(others, int) else None]
+    turns = min((each for each in limits if isinstance(each, int)), default=None)
+    where = next((each.where for each in written if each is not None), called.where)
+    characters, at_once = (draft.take(f"{group}{name}") for name in ("max_tool_response_length", "max_parallel_calls"))
+    sizes = draft.value(characters, positive) or _TOOL_CHARACTERS, draft.value(at_once, positive) or 1
+    added = math.ceil(math.prod(int(str(size)) for size in sizes) / _CHARACTERS_OF_TOKEN)
+    cut = draft.fact("rollout.max_output_tokens")
+    name = next(name for name, each in draft.keys.items() if each is called)
+    if turns is None or not isinstance(cut, int):
+        draft.lose(name, "calls tools in as many turns as an answer needs; pass --environment-turns")
+        return
+    calls = min(turns - 1, max(cut // 2 // added, 1))
+    note = "as many as an answer may have" if calls == turns - 1 else "as many as leave half of an answer to the policy"
+    draft.assume("environment.turns", calls + 1, f"{note}; --environment-turns for their mean", where)
+    draft.assume("environment.turn_tokens", added, f"{sizes[0]} characters at most, {_CHARACTERS_OF_TOKEN} of a token")
+    draft.narrow("rollout.max_output_tokens", cut - calls * added, f"{cut} with what {calls} calls add")
+    tools = next((each for each in ("tool_config_path", "function_tool_path") if f"{group}{each}" in draft.keys), None)
+    draft.lose(f"{group}{tools}" if tools else name, "calls tools whose seconds it does not say: --environment-seconds")
 
 
 def _log_probabilities(draft: Draft) -> None:
@@ -473,15 +532,16 @@ def _log_probabilities(draft: Draft) -> None:
 def _between_transfers(draft: Draft) -> None:
     """Prompts between two transfers of weights, where the trainer takes mini-batches from a queue."""
     names = ("async_training.trigger_parameter_sync_step", "async_training.require_batches")
-    if draft.fact("rollout.gpus") is None or draft.peek(*names) is None:
-        return
     steps, batches = (draft.take(name) for name in names)
-    mini = draft.value(draft.peek(f"{ACTOR}ppo_mini_batch_size"), positive)
+    mini = draft.value(draft.peek(f"{ACTOR}ppo_mini_batch_size"), positive) or _MINI_BATCH
     sizes = mini, draft.value(batches, positive_or_open) or 1, draft.value(steps, positive_or_open) or _SYNCHRONISED
     if all(isinstance(size, int) for size in sizes):
         prompts = math.prod(int(str(size)) for size in sizes)
         note = f"{sizes[2]} steps of {sizes[1]} x {mini} between transfers of weights"
-        draft.state("rollout.prompts", prompts, steps or batches, note)
+        if steps or batches:
+            draft.state("rollout.prompts", prompts, steps or batches, note)
+        elif draft.unread.keys().isdisjoint(names):
+            draft.default("rollout.prompts", prompts, note)
         whole = draft.take("rollout.total_rollout_steps")
         total = draft.value(whole, positive_or_open)
         if isinstance(total, int):
@@ -490,7 +550,7 @@ def _between_transfers(draft: Draft) -> None:
 
 def _waiting(draft: Draft) -> None:
     """What waits in host memory while answers are written."""
-    groups = (f"{ACTOR}fsdp_config.", f"{ACTOR}megatron.")
+    groups = (f"{ACTOR}fsdp_config.", f"{ACTOR}megatron.", f"{ACTOR}veomni.")
     weights = draft.on(*(f"{group}param_offload" for group in groups))
     states = draft.on(*(f"{group}optimizer_offload" for group in groups))
     for moved, found in ((PARAMS, weights), (OPTIMIZER, states)):
@@ -514,6 +574,39 @@ def state_other_models(draft: Draft, *, scored: bool) -> None:
         _reward_pool(draft)
 
 
+def _taught(draft: Draft) -> Written | None:
+    """Switch of a teacher of the answers; with it the teacher, its GPUs and the words that it sends of a token.
+
+    Of several teachers the first is taken for all. Estimates of the divergence ask for the answer's own words alone
+    (trainer/config/distillation, workers/config/distillation.py).
+    """
+    group, teachers = "distillation.", "distillation.teacher_models."
+    on = draft.on(f"{group}enabled")
+    if on is None:
+        return None
+    named = [name for name, each in draft.keys.items() if name.startswith(teachers) and name.endswith(".model_path")]
+    for other in named[1:]:
+        draft.lose(other, "teaches a part of the prompts; the first teacher is taken for all")
+    own = named[0].removesuffix("model_path") if named else teachers
+    state_models(draft, {"train.teacher_model": (f"{own}model_path",)})
+    mode, words = (draft.take(f"{group}distillation_loss.{name}") for name in ("loss_mode", "topk"))
+    whole = mode is not None and "topk" in str(mode.value)
+    draft.state("train.teacher_top_k", (draft.value(words, positive) or _TOP_K) if whole else 1, mode or on)
+    nodes, gpus = (draft.take(f"{group}{name}") for name in ("nnodes", "n_gpus_per_node"))
+    counts = draft.value(nodes, positive_or_open), draft.value(gpus, positive_or_open) or _PER_NODE
+    if isinstance(counts[0], int) and isinstance(counts[1], int):
+        state_model_pool(draft, "teacher", counts[0] * counts[1], gpus or nodes)
+        engine, size = (draft.take(f"{own}inference.{name}") for name in ("name", "tensor_model_parallel_size"))
+        draft.state(
+            "teacher.engine", draft.value(engine or draft.peek(f"{ROLLOUT}name"), word_of(_ENGINES)), engine or on
+        )
+        draft.state("teacher.tp", draft.value(size, positive) or _TEACHER_TP, size or on)
+    return on
+
+
+_TOP_K, _TEACHER_TP = 128, 2  # words of a token, and tensor-parallel GPUs of a teacher, unasked
+
+
 def _reward_pool(draft: Draft) -> None:
     """GPUs of a reward model that has a pool of its own, and the engine that serves it there."""
     groups = ("reward_model.", "reward.reward_model.")
@@ -532,7 +625,7 @@ def _reward_pool(draft: Draft) -> None:
 
 
 _OLD_SFT = "fsdp_sft_trainer"
-_PPO, _GRPO = "ppo", "grpo"
+_PPO, _GRPO, _DISTILL = "ppo", "grpo", "distill-on-policy"
 _LENGTHS = (("data.max_prompt_length", 512), ("data.max_response_length", 512))
 _TOKENS = 16_384  # of a dynamic micro-batch of the actor, unasked
 _SFT_TOKENS = 8_192
@@ -552,8 +645,9 @@ def _read(draft: Draft, source: Source) -> None:
     started = program(source)
     tuned = SFT in started or (not started and not any(name.startswith(ROOT) for name in draft.keys))
     _hardware(draft, source, tuned)
+    streams = _STREAMS in started or any(name.startswith("async_training.") for name in draft.keys)
     if not tuned:
-        state_other_pool(draft)
+        state_other_pool(draft, ahead=streams or _ONE_STEP in started, streams=streams)
     if _is_megatron(draft):
         _megatron(draft, tuned)
     else:
@@ -562,7 +656,7 @@ def _read(draft: Draft, source: Source) -> None:
     if tuned:
         _tuning(draft, old=_OLD_SFT in started or draft.peek("model.partial_pretrain") is not None)
     else:
-        _reinforcement(draft)
+        _reinforcement(draft, streams=streams)
     draft.default("layout.offload", "none")
 
 
@@ -630,12 +724,14 @@ def _fsdp(draft: Draft, tuned: bool) -> None:
     section = "model.fsdp_config." if tuned else f"{ACTOR}fsdp_config."
     liger = draft.on(f"{MODEL}use_liger", "model.use_liger")
     draft.state("stack", "verl", _where(draft))
-    if liger is not None:
-        draft.state("train.fused_kernels", LIGER_KERNELS, liger)
+    chunked = draft.on(f"{MODEL}use_fused_kernels", f"{ACTOR}use_fused_kernels") if not tuned else None
+    kernels = (*(LIGER_KERNELS if liger else ()), *((LINEAR_LOG_PROBABILITIES,) if chunked else ()))
+    draft.state("train.fused_kernels", kernels or None, liger or chunked)
     _sharding(draft, section)
     spread = draft.take(
         f"{ACTOR}ulysses_sequence_parallel_size", f"{section}ulysses_sequence_parallel_size",
         "engine.ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size",
+        f"{ACTOR}veomni.ulysses_parallel_size",
     )  # fmt: skip
     if spread is not None:
         draft.state("layout.cp", draft.value(spread, positive), spread, "Ulysses")
@@ -674,7 +770,7 @@ def _optimizer(draft: Draft) -> tuple[str, Written | None]:
 
 
 def _sharding(draft: Draft, section: str) -> None:
-    group = draft.take(f"{section}fsdp_size", "engine.fsdp_size")
+    group = draft.take(f"{section}fsdp_size", "engine.fsdp_size", f"{ACTOR}veomni.fsdp_size")
     size = draft.value(group, positive_or_open)
     gpus = draft.trainers
     if group is not None and size == 1:
@@ -810,14 +906,16 @@ def _tuning(draft: Draft, *, old: bool) -> None:
     _duration(draft, _SFT_EPOCHS)
 
 
-def _reinforcement(draft: Draft) -> None:
-    estimator = draft.take("algorithm.adv_estimator")
-    if estimator is not None:
+def _reinforcement(draft: Draft, *, streams: bool) -> None:
+    estimator, taught = draft.take("algorithm.adv_estimator"), _taught(draft)
+    if taught is not None:
+        draft.state("job", _DISTILL, taught)
+    elif estimator is not None:
         draft.state("job", _PPO if plain(estimator.value) == "gae" else _GRPO, estimator)
     draft.default("job", _PPO, "advantages of a critic")
-    state_answers(draft)
+    state_answers(draft, streams=streams)
     scored = draft.fact("job") == _PPO
-    if not scored:
+    if draft.fact("job") == _GRPO:
         draft.following.append(pair_single_answers)
     state_reference(draft, (f"{ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"), usual=False)
     state_other_models(draft, scored=scored)
