@@ -1137,7 +1137,9 @@ def state_fsdp(draft: Draft, options: Written | None, section: str) -> None:
     if stage is not None:
         draft.state("layout.zero", stage, options)
     if reshard is not None:
-        draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_fsdp_on(reshard) else 2), reshard)
+        word = plain(reshard.value)  # a strategy in files of FSDP 1, a switch in those of FSDP 2
+        zero = _STRATEGIES[word] if word in _STRATEGIES else 3 if _is_fsdp_on(reshard) else 2
+        draft.state("layout.zero", zero, reshard)
     draft.state("layout.zero", 3, where, "FSDP shards all states unless told otherwise")
     offload = _take_fsdp(draft, section, "offload_params") or _take_fsdp(draft, section, "cpu_offload")
     if "offload" in words and options is not None:

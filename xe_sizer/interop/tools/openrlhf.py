@@ -44,7 +44,7 @@ from xe_sizer.interop.values import (
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, command_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.huggingface import Stated
@@ -549,14 +549,7 @@ def _write_adapters(plan: Plan) -> dict[str, Any]:
 
 def _write_answers(plan: Plan) -> dict[str, Any]:
     """Prompts and answers, the engine, and the models beside the actor. Raises InputError: GPUs shared otherwise."""
-    job, writing = plan.peek("job"), plan.take("rollout.gpus")
-    nodes, gpus, tp = plan.peek("nodes", 1), plan.peek("gpus"), plan.take("rollout.tp", 1)
-    training = gpus - (writing or 0)
-    each = gpus // nodes
-    machines = math.ceil(training / each)
-    if training % machines:
-        hint = f"give a multiple of the {each} GPUs of a node"
-        raise InputError(Problem(f"{_TITLE} trains on alike nodes", plan.where("rollout.gpus"), hint))
+    job, writing, tp = plan.peek("job"), plan.take("rollout.gpus"), plan.take("rollout.tp", 1)
     ahead, carried = plan.take("rollout.asynchronous", False), plan.take("rollout.partial", False)
     if plan.peek("rollout.engine", "vllm") == "vllm":
         plan.said("rollout.engine")
@@ -568,18 +561,9 @@ def _write_answers(plan: Plan) -> dict[str, Any]:
         plan.said("rollout.sleep")
     if moved in ((NO_OFFLOAD, OPTIMIZER) if not writing else (NO_OFFLOAD,)):
         plan.said("rollout.offload")
-    together = not writing or ahead
-    if not together and job == _JOBS[_RAY]:
-        hint = "let all models share the GPUs, or write answers ahead: --asynchronous"
-        what = f"{_TITLE} has critic and reward model on GPUs of their own beside an engine that has some too"
-        raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
+    roles = {"ref": kept not in (NONE, None), "critic": job == _JOBS[_RAY], "reward": _is_rated(plan)}
+    pools, training = _write_pools(plan, [role for role, there in roles.items() if there], writing)
     rated = plan.take("train.reward_model")
-    roles = {"actor": True, "ref": kept not in (NONE, None), "critic": job == _JOBS[_RAY], "reward": _is_rated(plan)}
-    pools = {
-        f"{role}.{name}": count
-        for role, there in roles.items() if there
-        for name, count in (("num_nodes", machines), ("num_gpus_per_node", training // machines))
-    }  # fmt: skip
     return {
         **pools,
         "vllm.num_engines": max((writing or training) // (tp * plan.take("rollout.pp", 1)), 1),
@@ -587,8 +571,6 @@ def _write_answers(plan: Plan) -> dict[str, Any]:
         "vllm.gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
         "vllm.enable_sleep": asleep == "weights-to-host" and not writing,
         "ds.enable_sleep": moved != NO_OFFLOAD and not writing,
-        "train.colocate_all": together,
-        "train.colocate_actor_ref": not together and roles["ref"],
         "train.async_enable": ahead,
         "train.async_queue_size": plan.take("rollout.max_staleness") if ahead else None,
         "train.partial_rollout_enable": carried,
@@ -604,6 +586,57 @@ def _write_answers(plan: Plan) -> dict[str, Any]:
     }
 
 
+_SECTIONS = {"ref": "reference", "critic": "critic", "reward": "reward"}
+"""Models beside the actor by what OpenRLHF calls them, with their sections."""
+
+
+def _write_pools(plan: Plan, roles: Sequence[str], writing: int | None) -> tuple[dict[str, Any], int]:
+    """GPUs of the actor and of the models beside it, and how many train the actor.
+
+    All share the actor's where the engine does, or where it writes ahead and none has its own. Else the reference may
+    share the actor's GPUs, the reward model the critic's, and the others have their own.
+
+    roles : models beside the actor; writing : GPUs that only write answers. Raises InputError: GPUs shared otherwise
+    """
+    own = {role: plan.take(f"{section}.gpus") for role, section in _SECTIONS.items() if role in roles}
+    apart = {role: gpus for role, gpus in own.items() if gpus}
+    training = plan.peek("gpus") - (writing or 0) - sum(apart.values())
+    together = not writing or (plan.peek("rollout.asynchronous", False) and not apart)
+    shared = bool(plan.take("reward.with_critic")) and "reward" in roles
+    if apart and not writing:
+        hint = "give the engine some too: --rollout-gpus"
+        what = f"{_TITLE} has GPUs for models beside the actor only where the engine has its own"
+        raise InputError(Problem(what, plan.where(f"{_SECTIONS[next(iter(apart))]}.gpus"), hint))
+    missing = [role for role in roles if role not in ("ref", *apart) and not (role == "reward" and shared)]
+    if missing and not together:
+        sizes = ", ".join(f"--{_SECTIONS[role]}-gpus" for role in missing)
+        hint = f"say how many: {sizes}; or let all models share the GPUs, or write answers ahead: --asynchronous"
+        what = (
+            f"{_TITLE} has the {missing[0]}{' model' if missing[0] == 'reward' else ''} on GPUs of its own beside an "
+        )
+        raise InputError(Problem(f"{what}engine that has some too", plan.where("rollout.gpus"), hint))
+    for section in (_SECTIONS[role] for role in apart):
+        if plan.peek(f"{section}.tp", 1) == plan.peek("layout.tp", 1):  # one number is that of all models
+            plan.said(f"{section}.tp")
+    counts = {"actor": training, **{role: apart.get(role, training) for role in roles}}
+    if shared and "critic" in apart:
+        counts["reward"] = apart["critic"]
+    values: dict[str, Any] = {}
+    for role, gpus in counts.items():
+        machines = math.ceil(gpus / (plan.peek("gpus") // plan.peek("nodes", 1)))
+        if gpus % machines:
+            where = plan.where(f"{_SECTIONS.get(role, 'rollout')}.gpus")
+            raise InputError(
+                Problem(f"{_TITLE} has alike nodes for a model, not {gpus} GPUs", where, "give a multiple")
+            )
+        values |= {f"{role}.num_nodes": machines, f"{role}.num_gpus_per_node": gpus // machines}
+    return values | {
+        "train.colocate_all": together,
+        "train.colocate_actor_ref": not together and "ref" in roles and "ref" not in apart,
+        "train.colocate_critic_reward": not together and shared,
+    }, training
+
+
 def _is_rated(plan: Plan) -> bool:
     """Whether a reward model rates answers: with a critic one does unless it is ruled out."""
     model = plan.peek("train.reward_model")
@@ -616,7 +649,8 @@ SAYS = (
     "train.fused_kernels", "layout.tp", "layout.cp", "layout.zero", "layout.recompute", "layout.offload", "lora.rank",
     "lora.targets", "lora.alpha", "lora.dropout", "rollout.prompts", "rollout.group", "rollout.updates",
     "rollout.max_output_tokens", "rollout.tp", "rollout.gpus", "rollout.gpu_memory_utilization", "rollout.sleep",
-    "rollout.offload", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial", "train.reference", "gpus",
+    "rollout.offload", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial", "train.reference",
+    "critic.gpus", "reward.gpus", "reference.gpus", "reward.with_critic", "gpus",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(
