@@ -94,7 +94,22 @@ def test_a_plan_of_answers_is_read_back(
 
 
 PLANS: dict[str, tuple[dict[str, Any], ...]] = {
-    "verl": ({}, {"job": "ppo", "rollout.group": 1, "rollout.prompts": 512}, {"layout.zero": 1, "layout.tp": 4}),
+    "verl": (
+        {},
+        {"job": "ppo", "rollout.group": 1, "rollout.prompts": 512},
+        {"layout.zero": 1, "layout.tp": 4},
+        {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 1},
+        {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "rollout.partial": True},
+        {"rollout.gpus": 8, "rollout.asynchronous": False, "layout.zero": 1, "layout.tp": 4},
+        {"gpus": 8, "nodes": 1, "rollout.gpus": 6, "rollout.asynchronous": True, "job": "ppo", "rollout.group": 1},
+        {"train.reward_model": "Qwen/Qwen3-8B", "gpus": 24, "nodes": 3, "reward.gpus": 8, "reward.engine": "sglang",
+         "reward.tp": 4},
+        {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none", "gpus": 24,
+         "nodes": 3, "teacher.gpus": 8, "teacher.tp": 4, "teacher.engine": "vllm", "train.teacher_top_k": 32,
+         "rollout.group": 1},
+        {"environment.turns": 4, "environment.turn_tokens": 64},
+        {"train.fused_kernels": ["rotary", "norm", "activation", "linear-log-probabilities"]},
+    ),
     "nemo-rl": (
         {},
         {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "rollout.partial": True,
@@ -173,7 +188,8 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
     [
         ("verl", {"job": "sft"}, "sft"),
         ("verl", {"layout.offload": "optimizer"}, "layout.offload"),
-        ("verl", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("verl", {"rollout.gpus": 11, "gpus": 24, "nodes": 3}, "alike nodes"),
+        ("verl", {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B"}, "--teacher-gpus"),
         ("verl", {"layout.zero": 1}, "layout.zero"),
         ("nemo-rl", {"job": "kto"}, "kto"),
         ("nemo-rl", {"rollout.gpus": 4}, "whole nodes"),

@@ -62,13 +62,13 @@ if TYPE_CHECKING:
     from xe_sizer.interop.values import Keys
     from xe_sizer.interop.write import Plan
 
-# verl commands for reinforcement learning: Hydra overrides of its PPO trainer, with FSDP or Megatron under it.
+# verl commands for reinforcement learning: Hydra overrides of its PPO trainers, with FSDP or Megatron under them.
 #
-# Keys: verl/trainer/config (read at 0.8).
+# Keys: verl/trainer/config and verl/experimental/{fully_async_policy,one_step_off_policy}/config (read at 0.9).
 
 _ROOT = "actor_rollout_ref."
 _ACTOR, _MODEL, _ROLLOUT = f"{_ROOT}actor.", f"{_ROOT}model.", f"{_ROOT}rollout."
-_ESTIMATORS = {"ppo": "gae", "grpo": "grpo"}
+_ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "distill-on-policy": "grpo"}
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
 _MEGATRON_SIZES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
@@ -83,8 +83,19 @@ SAYS = (
     "layout.offload", "lora.rank", "rollout.prompts", "rollout.group", "rollout.updates", "rollout.max_output_tokens",
     "rollout.engine", "rollout.tp", "rollout.gpu_memory_utilization", "rollout.max_sequences", "rollout.offload",
     "rollout.log_prob_micro_batch",
-    "rollout.sleep", "train.reference", "gpus",
+    "rollout.sleep", "rollout.gpus", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial",
+    "environment.turns", "environment.turn_tokens", "reward.gpus", "reward.engine", "reward.tp",
+    "train.teacher_model", "train.teacher_top_k", "teacher.gpus", "teacher.engine", "teacher.tp",
+    "train.fused_kernels", "train.reference", "gpus",
 )  # fmt: skip
+_TOGETHER, _ONE_AHEAD, _QUEUE = (
+    f"verl.{name}" for name in (
+        "trainer.main_ppo", "experimental.one_step_off_policy.main_ppo",
+        "experimental.fully_async_policy.fully_async_main",
+    )
+)  # fmt: skip
+"""Trainers: engine and trainer on the same GPUs; the engine one iteration ahead on its own; answers from a queue."""
+_CONFIGURATIONS = {_TOGETHER: "ppo", _ONE_AHEAD: "one_step_off_ppo", _QUEUE: "fully_async_ppo"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -95,38 +106,66 @@ def _write(plan: Plan) -> ToolFiles:
     plan.said("job", "optimizer", "precision", "attention", "train.padding", "train.grad_accum")
     megatron = any(plan.peek(f"layout.{ranks}", 1) > 1 for ranks in _SPLIT)
     section = "megatron" if megatron else "fsdp_config"
-    words = ["python3", "-m", "verl.trainer.main_ppo"]
+    program = _chosen_program(plan)
+    words = ["python3", "-m", program]
     if megatron:
-        words += ["--config-path=config", "--config-name=ppo_megatron_trainer.yaml"]
+        words += ["--config-path=config", f"--config-name={_CONFIGURATIONS[program]}_megatron_trainer.yaml"]
     values = {
         "algorithm.adv_estimator": _ESTIMATORS[job],
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
         "data.val_files": "VALIDATION_DATASET",
         f"{_ACTOR}optim.lr": LEARNING_RATE,
-        **_write_batches(plan),
+        **_write_batches(plan, program),
         **_answers(plan),
+        **_write_turns(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
         **_write_waiting(plan, section),
         **_write_passes(plan, section),
         **_beside(plan),
+        **_write_teacher(plan),
         **_adapters(plan),
-        **_run(plan),
+        **_run(plan, program),
     }
     return ToolFiles(override_text(words, values))
 
 
-def _write_batches(plan: Plan) -> dict[str, Any]:
-    """Prompts of an iteration and of an optimizer step, and the lengths of prompts and answers."""
+def _chosen_program(plan: Plan) -> str:
+    """The trainer, by where answers are written and how far ahead.
+
+    One iteration ahead answers are ended before the weights change. What is further ahead, goes on with new weights, or
+    takes turns with the training on other GPUs has the trainer that takes answers from a queue.
+    """
+    if plan.peek("rollout.gpus") is None:
+        return _TOGETHER
+    ahead, carried = plan.peek("rollout.asynchronous", False), plan.peek("rollout.partial", False)
+    return _ONE_AHEAD if ahead and not carried and plan.peek("rollout.max_staleness", 1) == 1 else _QUEUE
+
+
+def _write_batches(plan: Plan, program: str) -> dict[str, Any]:
+    """Prompts of an iteration and of an optimizer step, and the lengths of prompts and answers.
+
+    Of a queue the trainer takes mini-batches, as many as an iteration has between two transfers of weights.
+    """
     group, length = plan.take("rollout.group", 1), plan.take("train.seq_len")
     answer = int(plan.take("rollout.max_output_tokens", length // 2))
-    batch = plan.take("train.global_batch")
+    batch, prompts = plan.take("train.global_batch"), round(plan.take("rollout.prompts"))
+    queued, mini = program == _QUEUE, batch // group if batch else prompts
+    ahead, steps = plan.take("rollout.asynchronous", False), plan.peek("train.steps")
+    carried, stale = plan.take("rollout.partial", False), plan.take("rollout.max_staleness", 1)
+    answer += _added_tokens(plan)
     return {
-        "data.train_batch_size": round(plan.take("rollout.prompts")),
+        "data.train_batch_size": 0 if queued else prompts,
+        "data.gen_batch_size": 1 if queued else None,
+        "async_training.staleness_threshold": (stale if ahead else 0) if queued else None,
+        "async_training.require_batches": 1 if queued else None,
+        "async_training.trigger_parameter_sync_step": max(prompts // mini, 1) if queued else None,
+        "async_training.partial_rollout": carried if queued else None,
+        "rollout.total_rollout_steps": (prompts * steps if steps else "null") if queued else None,
         "data.max_prompt_length": max(length - answer, 1),
         "data.max_response_length": answer,
         f"{_ROLLOUT}n": group,
-        f"{_ACTOR}ppo_mini_batch_size": batch // group if batch else None,
+        f"{_ACTOR}ppo_mini_batch_size": mini if batch or queued else None,
         f"{_ACTOR}ppo_micro_batch_size_per_gpu": plan.take("train.micro_batch"),
         f"{_ACTOR}ppo_epochs": plan.take("rollout.updates", 1),
     }
@@ -144,12 +183,36 @@ def _write_passes(plan: Plan, section: str) -> dict[str, Any]:
     }
 
 
+def _added_tokens(plan: Plan) -> int:
+    """Tokens that calls of tools add to an answer, which counts them among its own."""
+    turns, each = plan.peek("environment.turns", 1), plan.peek("environment.turn_tokens", _TURN_TOKENS)
+    return int(math.ceil(turns - 1) * math.ceil(each))
+
+
+_TURN_TOKENS = 256  # that a call adds, unasked
+
+
+def _write_turns(plan: Plan) -> dict[str, Any]:
+    """Calls of tools between the turns of an answer, of which a file of the user's says what they are."""
+    turns, each = plan.take("environment.turns", 1), plan.take("environment.turn_tokens", _TURN_TOKENS)
+    if turns <= 1:
+        return {}
+    group = f"{_ROLLOUT}multi_turn."
+    return {
+        f"{group}enable": True,
+        f"{group}max_assistant_turns": math.ceil(turns),
+        f"{group}max_tool_response_length": math.ceil(each) * _CHARACTERS_OF_TOKEN,
+        f"{group}tool_config_path": "TOOL_CONFIG",
+        f"{_ROLLOUT}agent.default_agent_loop": "tool_agent",
+    }
+
+
 def _answers(plan: Plan) -> dict[str, Any]:
-    """How the engine writes answers, on the GPUs that train."""
-    engine, sleep = plan.peek("rollout.engine"), plan.peek("rollout.sleep")
+    """How the engine writes answers."""
+    engine, apart, sleep = (plan.peek(f"rollout.{key}") for key in ("engine", "gpus", "sleep"))
     if engine in _ENGINES.values():
         plan.said("rollout.engine")
-    if sleep in ("none", "weights-dropped"):
+    if sleep in (("none",) if apart else ("none", "weights-dropped")):
         plan.said("rollout.sleep")
     return {
         f"{_ROLLOUT}name": inverse(_ENGINES).get(engine),
@@ -157,7 +220,7 @@ def _answers(plan: Plan) -> dict[str, Any]:
         f"{_ROLLOUT}pipeline_model_parallel_size": plan.take("rollout.pp"),
         f"{_ROLLOUT}gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
         f"{_ROLLOUT}max_num_seqs": plan.take("rollout.max_sequences"),
-        f"{_ROLLOUT}free_cache_engine": None if sleep is None else sleep != "none",
+        f"{_ROLLOUT}free_cache_engine": None if sleep is None or apart else sleep != "none",
     }
 
 
@@ -176,10 +239,14 @@ def _under_fsdp(plan: Plan) -> dict[str, Any]:
     values |= {key: True if word == offload else None for word, key in moved.items()}
     if plan.peek("train.weights_dtype") in ("fp32", "bf16"):
         values[f"{_ACTOR}fsdp_config.model_dtype"] = plan.take("train.weights_dtype")
-    recompute = plan.peek("layout.recompute")
+    recompute, fused = plan.peek("layout.recompute"), set(plan.peek("train.fused_kernels") or ())
     if recompute in ("full", "none"):
         plan.said("layout.recompute")
+    if fused - {LINEAR_LOG_PROBABILITIES} in (set(), set(LIGER_KERNELS)):
+        plan.said("train.fused_kernels")
     return values | {
+        f"{_MODEL}use_liger": True if fused >= set(LIGER_KERNELS) else None,
+        f"{_MODEL}use_fused_kernels": True if LINEAR_LOG_PROBABILITIES in fused else None,
         f"{_MODEL}use_remove_padding": True,
         f"{_MODEL}enable_gradient_checkpointing": recompute == "full",
     }
@@ -215,13 +282,70 @@ def _write_waiting(plan: Plan, section: str) -> dict[str, Any]:
 
 def _beside(plan: Plan) -> dict[str, Any]:
     """The models beside the actor: reference, critic and reward model."""
-    reward = plan.take("train.reward_model")
+    reward, own = plan.take("train.reward_model"), plan.take("reward.gpus")
     rated = reward not in (None, "none")
-    return {
+    values = {
         f"{_ACTOR}use_kl_loss": plan.take("train.reference") in ("copy", "adapters-off"),
         "critic.model.path": plan.take("train.critic_model"),
-        "reward_model.enable": True if rated else None,
-        "reward_model.model.path": reward if rated else None,
+    }
+    if not rated:
+        return values
+    group = "reward.reward_model."
+    return values | {
+        f"{group}enable": True,
+        f"{group}model_path": reward,
+        f"{group}rollout.name": _write_engine(plan, "reward.engine"),
+        f"{group}rollout.tensor_model_parallel_size": plan.take("reward.tp", 1),
+        f"{group}enable_resource_pool": True if own else None,
+        **(_write_pool(plan, group, "reward.gpus") if own else {}),
+    }
+
+
+def _write_engine(plan: Plan, key: str) -> str:
+    """verl's word for the engine that serves another model; that of the answers where nobody says."""
+    return plan.word(key, inverse(_ENGINES)) or inverse(_ENGINES).get(plan.peek("rollout.engine")) or "vllm"
+
+
+def _write_pool(plan: Plan, group: str, key: str, gpus: int | None = None) -> dict[str, int]:
+    """GPUs of a pool on alike nodes. Raises InputError: there are no such nodes.
+
+    key : of the number of GPUs; gpus : their number, if it is not that of the key
+    """
+    count = gpus or int(plan.take(key))
+    machines = math.ceil(count / (plan.peek("gpus") // plan.peek("nodes", 1)))
+    if count % machines:
+        hint = "give a multiple of the GPUs of a node"
+        raise InputError(Problem(f"verl has alike nodes for a pool, not {count} GPUs", plan.where(key), hint))
+    return {f"{group}nnodes": machines, f"{group}n_gpus_per_node": count // machines}
+
+
+def _write_teacher(plan: Plan) -> dict[str, Any]:
+    """A teacher of the answers, on GPUs of its own. Raises InputError: it has none."""
+    if plan.peek("job") != _DISTILL:
+        return {}
+    if plan.peek("teacher.gpus") is None:
+        raise InputError(
+            Problem("verl has a teacher on GPUs of its own alone", plan.where("job"), "say how many: --teacher-gpus")
+        )
+    words, group = plan.take("train.teacher_top_k"), "distillation."
+    own, several = f"{group}teacher_models.teacher_model.", words is not None and words > 1
+    if words is None:
+        raise InputError(
+            Problem(
+                "verl's teacher sends the likeliest words of a token, not all", plan.where("job"),
+                "say how many: --teacher-top-k",
+            )
+        )  # fmt: skip
+    return {
+        f"{group}enabled": True,
+        **_write_pool(plan, group, "teacher.gpus"),
+        f"{own}model_path": plan.take("train.teacher_model"),
+        f"{own}num_replicas": max(plan.peek("teacher.gpus") // plan.peek("teacher.tp", 1), 1),
+        f"{own}inference.name": _write_engine(plan, "teacher.engine"),
+        f"{own}inference.tensor_model_parallel_size": plan.take("teacher.tp", 1),
+        f"{group}distillation_loss.loss_mode": "forward_kl_topk" if several else "k3",
+        f"{group}distillation_loss.topk": words if several else None,
+        f"{group}distillation_loss.use_task_rewards": False,
     }
 
 
@@ -236,13 +360,15 @@ def _adapters(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _run(plan: Plan) -> dict[str, Any]:
-    """GPUs, and how long the run is: steps are iterations."""
-    nodes = plan.take("nodes", 1)
+def _run(plan: Plan, program: str) -> dict[str, Any]:
+    """GPUs, and how long the run is: steps are iterations, of a queue its prompts."""
+    writing, others = plan.take("rollout.gpus"), (plan.peek("reward.gpus") or 0) + (plan.peek("teacher.gpus") or 0)
+    steps = plan.take("train.steps")
     return {
-        "trainer.nnodes": nodes,
-        "trainer.n_gpus_per_node": plan.take("gpus") // nodes,
-        "trainer.total_training_steps": plan.take("train.steps"),
+        **_write_pool(plan, "trainer.", "gpus", plan.peek("gpus") - (writing or 0) - others),
+        **(_write_pool(plan, "rollout.", "rollout.gpus") if writing else {}),
+        f"{_ROOT}hybrid_engine": False if writing else None,
+        "trainer.total_training_steps": None if program == _QUEUE else steps,
         "trainer.total_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "trainer.save_freq": plan.take("train.checkpoint_every"),
         "trainer.test_freq": plan.take("train.evaluate_every"),
@@ -450,9 +576,12 @@ def _stale(draft: Draft, found: Written | None, *, streams: bool) -> None:
     if share is not None and not most:
         draft.state("rollout.asynchronous", False, share, "no answer is older than the weights")
         return
-    draft.state("rollout.asynchronous", True, found)
+    if found is not None:
+        draft.state("rollout.asynchronous", True, found)
+    draft.default("rollout.asynchronous", True)
     if share is not None:
         draft.state("rollout.max_staleness", max(math.ceil(float(str(most))), 1), share)
+    draft.default("rollout.max_staleness", 1)
     if goes_on is not None:
         draft.state("rollout.partial", is_on(goes_on.value), goes_on)
     elif streams and "async_training.partial_rollout" not in draft.unread:
