@@ -118,7 +118,8 @@ PLANS: dict[str, tuple[dict[str, Any], ...]] = {
          "layout.recompute_modules": ["mlp"], "rollout.max_sequences": 64},
         {"job": "ppo", "train.reward_model": "none", "rollout.updates": 2, "rollout.log_prob_micro_batch": 8},
         {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none",
-         "rollout.oversampling": 2, "train.teacher_top_k": 32},
+         "train.teacher_top_k": 32},
+        {"rollout.oversampling": 2},
         {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none", "gpus": 32,
          "nodes": 4, "teacher.gpus": 8, "teacher.tp": 4, "train.teacher_top_k": 1, "rollout.gpus": 8,
          "rollout.asynchronous": True, "rollout.max_staleness": 1},
@@ -219,6 +220,17 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
 def test_what_a_tool_has_no_word_for_is_refused_by_name(tool: str, changed: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         exported(tool, PLAN | changed)
+
+
+def test_what_a_tool_would_refuse_is_left_out() -> None:
+    rated = {"train.evaluate_every": 10, "train.reward_model": "Qwen/Qwen3-8B", "rollout.partial": True}
+    found = export(Plan(PLAN | rated, asked=rated), exporter_named("openrlhf"))
+    assert {"train.evaluate_every", "rollout.partial"} <= {key for key, _ in found.unsaid}
+    assert "eval." not in found.written.text.split("python3")[1]
+    assert "--eval.steps 10" in exported("openrlhf", PLAN | rated | {"train.reward_model": "none"}).written.text
+    assert "estimator reinforce " in exported("openrlhf", PLAN | {"rollout.group": 1}).written.text
+    taught = {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "rollout.oversampling": 2}
+    assert "rollout.oversampling" in dict(exported("nemo-rl", PLAN | taught).unsaid)
 
 
 @pytest.mark.parametrize("tool", ["axolotl", "megatron", "torchtune"])

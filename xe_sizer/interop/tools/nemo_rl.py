@@ -429,6 +429,7 @@ def _saving(draft: Draft, section: str) -> None:
 # What a recipe says of an iteration: prompts, answers, the engine, and models beside the policy.
 
 _ITERATES = ("grpo", "ppo", "distillation")
+_FILTERS = ("grpo", "ppo")  # leave prompts without a lesson out
 _WRITES = ("grpo", "ppo", "distill-on-policy")
 _GENERATION = f"{_POLICY}generation."
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "megatron": "vllm", "dynamo": "vllm"}
@@ -660,7 +661,7 @@ def _write_section(plan: Plan, section: str) -> dict[str, Any]:
     }
     if section not in _ITERATES:
         return values
-    over = plan.take("rollout.oversampling", 1)
+    over = plan.take("rollout.oversampling", 1) if section in _FILTERS else 1
     values |= {
         "num_prompts_per_step": round(plan.take("rollout.prompts")),
         "num_generations_per_prompt": plan.take("rollout.group", 1),

@@ -441,7 +441,8 @@ _TRAINERS = {
 }  # fmt: skip
 _TITLE = "OpenRLHF"
 _PENALTY = 0.01  # for straying from the reference, unasked
-_ESTIMATORS = {"ppo": "gae", "grpo": "group_norm"}
+_ESTIMATORS, _OF_ONE = {"ppo": "gae", "grpo": "group_norm"}, {"ppo": "gae", "grpo": "reinforce"}
+"""How advantages come about, of groups of answers and of single ones, which have no group to be compared with."""
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -463,18 +464,25 @@ def _write(plan: Plan) -> ToolFiles:
         f"{'actor.' if answers else ''}adam.lr": LEARNING_RATE,
         "critic.adam.lr": LEARNING_RATE if job == _JOBS[_RAY] else None,
         "ckpt.save_steps": plan.take("train.checkpoint_every"),
-        "eval.steps": plan.take("train.evaluate_every"),
-        "eval.dataset": "VALIDATION_DATASET" if plan.peek("train.evaluate_every") else None,
+        **({} if answers else _write_evaluation(plan)),
         "ckpt.output_dir": "output",
     }
     if job == "dpo" and plan.peek("train.reference") == COPY:
         plan.said("train.reference")
     nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
+    if answers and flags["reward.model_name_or_path"] is None:
+        flags |= _write_evaluation(plan)
     if answers:
         return ToolFiles(command_text(["python3", "-m", f"openrlhf.cli.train_{trainer}"], flags))
     machines = ["--num_nodes", str(nodes)] if nodes > 1 else []
     words = ["deepspeed", *machines, "--num_gpus", str(gpus // nodes), "--module", f"openrlhf.cli.train_{trainer}"]
     return ToolFiles(command_text(words, flags))
+
+
+def _write_evaluation(plan: Plan) -> dict[str, Any]:
+    """When it evaluates; answers only where a function rates them (openrlhf/cli/train_ppo_ray.py)."""
+    every = plan.take("train.evaluate_every")
+    return {"eval.steps": every, "eval.dataset": "VALIDATION_DATASET" if every else None}
 
 
 def _write_batches(plan: Plan, *, answers: bool) -> dict[str, Any]:
@@ -550,7 +558,8 @@ def _write_adapters(plan: Plan) -> dict[str, Any]:
 def _write_answers(plan: Plan) -> dict[str, Any]:
     """Prompts and answers, the engine, and the models beside the actor. Raises InputError: GPUs shared otherwise."""
     job, writing, tp = plan.peek("job"), plan.take("rollout.gpus"), plan.take("rollout.tp", 1)
-    ahead, carried = plan.take("rollout.asynchronous", False), plan.take("rollout.partial", False)
+    ahead = plan.take("rollout.asynchronous", False)
+    carried = ahead and plan.take("rollout.partial", False)  # which goes on only where answers are written ahead
     if plan.peek("rollout.engine", "vllm") == "vllm":
         plan.said("rollout.engine")
     kept = plan.peek("train.reference")
@@ -577,7 +586,7 @@ def _write_answers(plan: Plan) -> dict[str, Any]:
         "rollout.batch_size": round(plan.take("rollout.prompts")),
         "rollout.n_samples_per_prompt": plan.take("rollout.group", 1),
         "rollout.max_new_tokens": plan.take("rollout.max_output_tokens"),
-        "algo.advantage.estimator": _ESTIMATORS[job],
+        "algo.advantage.estimator": _ESTIMATORS[job] if plan.peek("rollout.group", 1) > 1 else _OF_ONE[job],
         "algo.kl.init_coef": _PENALTY if roles["ref"] else 0,
         "critic.model_name_or_path": plan.take("train.critic_model"),
         "reward.model_name_or_path": (rated or "REWARD_MODEL") if roles["reward"] else None,
