@@ -54,6 +54,8 @@ def exported(tool: str, plan: dict[str, Any]) -> Exported:
 def read_back(tool: str, found: Exported, plan: dict[str, Any], folder: Path) -> Imported:
     path = folder / f"job{exporter_named(tool).ending}"
     path.write_text(found.written.text)
+    for name, text in found.written.beside.items():
+        (folder / name).write_text(text)
     return read_foreign([path], Asked(hardware={"gpus": plan["gpus"]} if tool == "trl" else {}))
 
 
@@ -138,10 +140,14 @@ PLANS: dict[str, tuple[dict[str, Any], ...]] = {
     "trl": (
         {"rollout.sleep": "weights-dropped"},
         {"rollout.engine": "hf-transformers", "rollout.updates": 2},
+        {"rollout.gpus": 8, "rollout.gpu_memory_utilization": 0.8, "rollout.sleep": "none", "train.grad_accum": 32},
+        {"gpus": 8, "nodes": 1, "rollout.gpus": 4, "rollout.sleep": "none", "train.grad_accum": 64},
         {"adapter": "lora", "lora.rank": 16, "lora.targets": ["q_proj"], "train.reference": "adapters-off"},
     ),
     "ms-swift": (
         {"rollout.sleep": "weights-to-host", "rollout.offload": "params"},
+        {"gpus": 8, "nodes": 1, "rollout.gpus": 4, "rollout.sleep": "none", "train.grad_accum": 64},
+        {"gpus": 32, "nodes": 4, "rollout.gpus": 16, "rollout.sleep": "none", "rollout.gpu_memory_utilization": 0.8},
         {"layout.zero": 2, "layout.offload": "optimizer", "train.backend": "deepspeed", "layout.recompute": "none"},
         {"job": "ppo", "rollout.engine": "hf-transformers", "rollout.group": 1, "rollout.prompts": 512,
          "train.steps": None, "train.epochs": 2},
@@ -207,9 +213,11 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
         ("openrlhf", {"rollout.gpus": 5, "gpus": 16}, "alike nodes"),
         ("verl", {"job": "ppo", "critic.gpus": 8}, "critic.gpus"),
         ("trl", {"job": "ppo"}, "job"),
-        ("trl", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("trl", {"rollout.gpus": 16, "gpus": 32, "nodes": 4}, "one node"),
+        ("trl", {"rollout.gpus": 8, "rollout.engine": "hf-transformers"}, "rollout.gpus"),
+        ("trl", {"rollout.gpus": 3, "gpus": 8, "nodes": 1}, "whole replicas"),
         ("trl", {"layout.cp": 2}, "sequences"),
-        ("ms-swift", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("ms-swift", {"rollout.gpus": 4}, "whole replicas"),
         ("ms-swift", {"layout.offload": "activations"}, "layout.offload"),
         ("ms-swift", {"job": "ppo"}, "vllm"),
         ("ms-swift", {"layout.tp": 2}, "layout.tp"),
