@@ -272,7 +272,8 @@ GRPO = "grpo"
 _TRAINERS = {
     "sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto", "reward": "reward", GRPO: "grpo",
 }  # fmt: skip
-_REFERENCES = {"precomputed": "precompute_ref_log_probs", "none": "reference_free"}
+_PRECOMPUTED = "precomputed"
+_COMPARES = ("dpo", "kto")  # with a reference, which no setting rules out any more (TRL 1.16, ms-swift 4.6)
 _LOSSES: dict[str, dict[str, Any]] = {
     "dpo": {"loss_type": "sigmoid"},
     "kto": {"desirable_weight": 1.0},
@@ -489,14 +490,22 @@ def _job_settings(plan: Plan) -> dict[str, Any]:
 
 
 def _reference_settings(plan: Plan) -> dict[str, Any]:
-    """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
-    chosen = plan.peek("train.reference")
-    if plan.peek("job") == GRPO:  # by its penalty
+    """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself.
+
+    Raises
+    ------
+    InputError : a job that compares with a reference is to have none
+    """
+    chosen, job = plan.peek("train.reference"), plan.peek("job")
+    if job == GRPO:  # by its penalty
         return {}
+    if job in _COMPARES and chosen == NONE:
+        what = f"{job.upper()} of TRL's trainers has a reference"
+        raise InputError(Problem(what, plan.where("train.reference"), "leave train.reference out, or say precomputed"))
     usual = "adapters-off" if named_adapter(plan) else "copy"
-    if chosen in (*_REFERENCES, usual):
+    if chosen in (_PRECOMPUTED, usual):
         plan.said("train.reference")
-    return {_REFERENCES[chosen]: True} if chosen in _REFERENCES else {}
+    return {"precompute_ref_log_probs": True} if chosen == _PRECOMPUTED else {}
 
 
 def _weight_settings(plan: Plan) -> dict[str, Any]:
