@@ -200,6 +200,8 @@ def _answers(draft: Draft, source: Source) -> None:
                 draft.state("rollout.offload", states, found)
         draft.default("rollout.offload", NO_OFFLOAD)
         state_models(draft, {"train.reward_model": reward})
+    elif draft.fact("job") == _PREFERENCES["gkd"]:
+        state_models(draft, {"train.teacher_model": ("teacher_model",)})
     elif draft.fact("job") == "ppo":
         _whole_length(draft)
         state_scored_answers(draft, _ANSWER)
@@ -207,11 +209,13 @@ def _answers(draft: Draft, source: Source) -> None:
 
 
 def _whole_length(draft: Draft) -> None:
-    """A prompt and its answer; `max_length` is of the prompt alone where answers are written."""
+    """A prompt and its answer; `max_length` is of the prompt alone where answers are written, and may be left out."""
+    context = draft.take("vllm_max_model_len")
     prompt, answer = draft.peek("max_length"), draft.peek("max_completion_length", "response_length", "max_new_tokens")
     sizes = draft.value(prompt, positive), draft.value(answer, positive) or _ANSWER
     if isinstance(sizes[0], int) and isinstance(sizes[1], int):
         draft.state("train.seq_len", sizes[0] + sizes[1], prompt, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
+    draft.state("train.seq_len", draft.value(context, positive), context, "what the engine has room for")
 
 
 def _state(draft: Draft, key: str, value: object, found: Written | None) -> None:
