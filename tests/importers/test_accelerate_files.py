@@ -158,10 +158,6 @@ def test_groups_of_deepspeed_share_states(size: int, group: int | None, tmp_path
 
 def test_strategies_of_fsdp_1_stand_where_fsdp_2_has_a_switch(tmp_path: Path) -> None:
     """TRL's accelerate_configs/fsdp1.yaml."""
-    file = tmp_path / "fsdp1.yaml"
-    text = (
-        "distributed_type: FSDP\nnum_processes: 8\nfsdp_config: {fsdp_version: 1, fsdp_reshard_after_forward: WORD}\n"
-    )
+    text = COMMON + "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, fsdp_reshard_after_forward: WORD}\n"
     for word, zero in (("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2), ("true", 3), ("false", 2)):
-        file.write_text(text.replace("WORD", word))
-        assert read_foreign([file], Asked()).facts["layout.zero"].value == zero
+        assert facts(read(tmp_path, fsdp_yaml=text.replace("WORD", word)))["layout.zero"] == zero

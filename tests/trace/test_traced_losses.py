@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("torch", reason="needs the extra [trace]")
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.profiler import ProfilerActivity, profile
 
 from tests.trace.emulation import gpu_like
 from tests.trace.tracer import MemoryTracer
@@ -105,3 +107,41 @@ def test_bytes_of_a_logit_of_verl_s_chunks(learns: bool) -> None:
     sums = 2 * HIDDEN * VOCABULARY * 2 if learns else 0
     each = (passed.peak_bytes - before - sums) / (kernel.tokens * VOCABULARY)
     assert each == pytest.approx(kernel.live_bytes if learns else kernel.frozen_bytes, rel=0.03)
+
+
+def allocated_bytes(step: Callable[[], object]) -> int:
+    """The most that PyTorch's allocator has handed out while a step runs."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        step()
+    changes = [(e.start_ns(), e.nbytes()) for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    most = held = 0
+    for _, size in sorted(changes, key=lambda change: change[0]):
+        held += size
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("job", ["pairs", "policy"])
+def test_bytes_of_a_logit_of_liger_s_chunks(job: str) -> None:
+    """Of a pair, in what torch.compile makes of it; of a policy 2,048 tokens with 4,096 words."""
+    losses = pytest.importorskip("liger_kernel.chunked_loss", reason="pip install --no-deps liger-kernel")
+    length, batch = 512, 4
+    head = torch.zeros(VOCABULARY, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    states = torch.zeros(batch, length, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.zeros(batch, length, dtype=torch.int64)
+    if job == "pairs":
+        compare, kernel = losses.LigerFusedLinearDPOLoss(use_ref_model=False), LOG_PROBABILITIES["chunked"]
+        sums, logits = 2 * head.numel() * 2, kernel.sequences * length * VOCABULARY
+
+        def step() -> None:
+            compare(head, states, labels)[0].backward()
+    else:
+        learn, kernel = losses.LigerFusedLinearGRPOLoss(use_ref_model=False, beta=0.0), LOG_PROBABILITIES["streamed"]
+        sums, logits = head.numel() * (2 + 4), length * kernel.words  # an answer has fewer tokens than a chunk
+
+        def step() -> None:
+            learn(states, head, labels, torch.ones(batch, length), torch.ones(batch))[0].backward()
+
+    step()  # which compiles it
+    head.grad = states.grad = None
+    assert (allocated_bytes(step) - sums) / logits == pytest.approx(kernel.live_bytes, rel=0.05)

@@ -88,7 +88,7 @@ def pass_bytes(job: Job, layouts: Layouts) -> dict[str, Array]:
 
     No autograd keeps tensors: a layer's are gone when the next one runs. verl divides its 16-bit logits by the
     temperature where they stand and reads them once; its entropy is compiled and makes no copy of them. Kernels that
-    take so many tokens at a time do here too; those that take an answer at a time make all logits (TRL).
+    take so many tokens at a time do here too; Liger's have another one for such passes, which makes all logits (TRL).
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def pass_bytes(job: Job, layouts: Layouts) -> dict[str, Array]:
                 alive = size * op.copies * op.m * (op.n + op.k) / (1.0 if op.tiles is None else op.tiles)
             widest = np.maximum(widest, op.layers / count * alive)
     logit = max(SIXTEEN_BIT + (loss.kept_bytes if loss.kept_bytes > SIXTEEN_BIT else 0.0), loss.frozen_bytes)
-    chunks = chunks_of_loss(shapes.inputs) if loss.tokens else 1.0
+    chunks = chunks_of_loss(shapes.inputs) if loss.tokens and not loss.words else 1.0
     logits = shapes.broadcast(logits_per_rank(shapes.inputs) / chunks) * evaluation.has_head * logit
     hidden = shapes.broadcast(shapes.inputs.residual_bytes + widest) * evaluation.any_layer
     gathered = computed((gathered_layers,), evaluation)[gathered_layers.name]
