@@ -370,7 +370,7 @@ def optimizer_steps(plan: Plan) -> int | None:
 
 
 def answer_settings(plan: Plan) -> dict[str, Any]:
-    """How GRPOConfig of TRL, and what builds on it, is told to write answers, on the GPUs that train."""
+    """How GRPOConfig of TRL, and what builds on it, is told to write answers; a server has settings of its own."""
     engine, kept = plan.peek("rollout.engine"), plan.peek("train.reference")
     if engine in (VLLM, TRANSFORMERS):
         plan.said("rollout.engine")
@@ -850,7 +850,7 @@ def _engine(draft: Draft, prefix: str, share: float | None) -> None:
         draft.state("rollout.sleep", _SLEEPS.get(int(str(draft.value(level, whole) or 0))), level)
 
 
-_SERVERS = (("trl", "vllm-serve", ""), ("swift", "rollout", "vllm_"))
+_SERVERS: Mapping[tuple[str, ...], str] = {("trl", "vllm-serve"): "", ("swift", "rollout"): "vllm_"}
 """Commands that start an engine on GPUs of its own, with what the names of their flags begin with."""
 
 
@@ -866,11 +866,11 @@ def state_server(draft: Draft, source: Source) -> None:
         beside = None  # that of another trainer
     scripts = [each for each in (source, beside) if each is not None and each.kind == "shell"]
     for script in scripts:
-        for program, word, prefix in _SERVERS:
-            command = find_command(script, lambda words, named=(program, word): words[:2] == named)  # type: ignore[misc]
-            if command is not None:
-                _state_server(draft, flag_keys(command_arguments(command, 2)), prefix, command.words[0].where)
-                return
+        command = find_command(script, lambda words: words[:2] in _SERVERS)
+        if command is not None:
+            started = tuple(word.text for word in unwrapped(command).command.words[:2])
+            _state_server(draft, flag_keys(command_arguments(command, 2)), _SERVERS[started], command.words[0].where)
+            return
     draft.lose(
         "vllm_mode", "writes answers on GPUs that this file does not name: pass --rollout-gpus, and --gpus of all"
     )
@@ -883,13 +883,14 @@ def _state_server(draft: Draft, keys: Keys, prefix: str, where: Location) -> Non
     sizes = [draft.value(keys.get(f"{prefix}{name}"), positive) or 1 for name in names]
     servers = len(listed(hosts.value) or ()) if hosts is not None else 1
     gpus = max(servers, 1) * math.prod(int(str(size)) for size in sizes)
-    draft.drop("rollout.tp")
+    draft.drop("rollout.tp")  # that of an engine beside the trainer
     draft.state("rollout.tp", sizes[0], keys.get(f"{prefix}{names[0]}") or Written(1, where))
     share = keys.get(f"{prefix}gpu_memory_utilization")
-    draft.drop("rollout.gpu_memory_utilization" if share is not None else "")
-    draft.state("rollout.gpu_memory_utilization", draft.value(share, above_zero), share)
+    if share is not None:
+        draft.drop("rollout.gpu_memory_utilization")
+        draft.state("rollout.gpu_memory_utilization", draft.value(share, above_zero), share)
     state_pools(draft, gpus, Written(gpus, where))
-    draft.state("rollout.gpus", gpus, Written(gpus, where))
+    draft.state("rollout.gpus", gpus, Written(gpus, where))  # where nobody has said yet how many train
 
 
 def _reference(draft: Draft, name: str, usual: float) -> None:
