@@ -150,9 +150,9 @@ def _write_batches(plan: Plan, program: str) -> dict[str, Any]:
     group, length = plan.take("rollout.group", 1), plan.take("train.seq_len")
     answer = int(plan.take("rollout.max_output_tokens", length // 2))
     batch, prompts = plan.take("train.global_batch"), round(plan.take("rollout.prompts"))
-    queued, mini = program == _QUEUE, batch // group if batch else prompts
+    queued, mini = program == _QUEUE, max(batch // group, 1) if batch else prompts
     ahead, steps = plan.take("rollout.asynchronous", False), plan.peek("train.steps")
-    carried, stale = plan.take("rollout.partial", False), plan.take("rollout.max_staleness", 1)
+    carried, stale = queued and plan.take("rollout.partial", False), plan.take("rollout.max_staleness", 1)
     answer += _added_tokens(plan)
     return {
         "data.train_batch_size": 0 if queued else prompts,
