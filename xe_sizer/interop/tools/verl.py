@@ -635,7 +635,10 @@ def _turns(draft: Draft) -> None:
     note = "as many as an answer may have" if calls == turns - 1 else "as many as leave half of an answer to the policy"
     draft.assume("environment.turns", calls + 1, f"{note}; --environment-turns for their mean", where)
     draft.assume("environment.turn_tokens", added, f"{sizes[0]} characters at most, {_CHARACTERS_OF_TOKEN} of a token")
-    draft.narrow("rollout.max_output_tokens", cut - calls * added, f"{cut} with what {calls} calls add")
+    own_tokens = replace(
+        draft.facts["rollout.max_output_tokens"], value=cut - calls * added, note=f"{cut} with what {calls} calls add"
+    )
+    draft.replace("rollout.max_output_tokens", own_tokens)
     tools = next((each for each in ("tool_config_path", "function_tool_path") if f"{group}{each}" in draft.keys), None)
     draft.lose(f"{group}{tools}" if tools else name, "calls tools whose seconds it does not say: --environment-seconds")
 
