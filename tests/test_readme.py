@@ -5,6 +5,7 @@ A block follows `<!-- output: COMMAND -->`; with `COMMAND | head -N` it has the 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -84,3 +85,45 @@ def test_readme_shows_the_first_screen_of_one_answer() -> None:
     (shown,) = (match[4] for match in SHOWN.finditer((ROOT / "README.md").read_text(encoding="utf-8")))
     assert shown.startswith("```\nFITS  LoRA of llama-2-70b")
     assert len(shown.splitlines()) - 2 <= MOST_LINES
+
+
+ACCURACY = re.compile(r"(<!-- accuracy -->\n)(.*?)(<!-- /accuracy -->)", re.DOTALL)
+VALIDATED = re.compile(r"`xe-sizer (validate [^`]*reinforcement\.jsonl)`")
+MEASURED = {
+    "step_time": "time of a step or an iteration",
+    "phase_time": "time of a phase",
+    "peak_memory": "peak memory",
+}
+
+
+@pytest.mark.slow
+def test_reinforcement_learning_has_the_errors_that_its_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs/reinforcement-learning.md"
+    text = page.read_text(encoding="utf-8")
+    command = VALIDATED.search(text)
+    assert command
+    monkeypatch.chdir(ROOT)
+    assert main([*shlex.split(command[1]), "--format", "json"]) == 0
+    groups = {(each["group"], each["quantity"]): each for each in json.loads(capsys.readouterr().out)["summary"]}
+    rows = ["| | runs | publications | median error | guessed: runs | median error |", "|---|---:|---:|---:|---:|---:|"]
+    for quantity, words in MEASURED.items():
+        stated, guessed = groups["all (sources weighted alike)", quantity], groups["guessed", quantity]
+        errors = [f"{100 * each['median_abs_error']:.0f} %" for each in (stated, guessed)]
+        rows.append(
+            f"| {words} | {stated['n']} | {stated['publications']} | {errors[0]} | {guessed['n']} | {errors[1]} |"
+        )
+    verdicts = [groups["all", "oom"], groups["guessed", "oom"]]
+    right = [
+        f"{100 * (each['oom']['true_fit'] + each['oom']['true_oom']) / each['n']:.0f} % right" for each in verdicts
+    ]
+    rows.append(
+        f"| whether it fits | {verdicts[0]['n']} | {verdicts[0]['publications']} | {right[0]} | {verdicts[1]['n']} "
+        f"| {right[1]} |"
+    )
+    written, found = ACCURACY.subn(lambda match: match[1] + "\n".join(rows) + "\n" + match[3], text)
+    assert found == 1
+    if os.environ.get("XE_GOLDEN") == "write":
+        page.write_text(written, encoding="utf-8")
+    assert written == page.read_text(encoding="utf-8")

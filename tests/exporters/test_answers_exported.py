@@ -54,6 +54,8 @@ def exported(tool: str, plan: dict[str, Any]) -> Exported:
 def read_back(tool: str, found: Exported, plan: dict[str, Any], folder: Path) -> Imported:
     path = folder / f"job{exporter_named(tool).ending}"
     path.write_text(found.written.text)
+    for name, text in found.written.beside.items():
+        (folder / name).write_text(text)
     return read_foreign([path], Asked(hardware={"gpus": plan["gpus"]} if tool == "trl" else {}))
 
 
@@ -94,7 +96,22 @@ def test_a_plan_of_answers_is_read_back(
 
 
 PLANS: dict[str, tuple[dict[str, Any], ...]] = {
-    "verl": ({}, {"job": "ppo", "rollout.group": 1, "rollout.prompts": 512}, {"layout.zero": 1, "layout.tp": 4}),
+    "verl": (
+        {},
+        {"job": "ppo", "rollout.group": 1, "rollout.prompts": 512},
+        {"layout.zero": 1, "layout.tp": 4},
+        {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 1},
+        {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "rollout.partial": True},
+        {"rollout.gpus": 8, "rollout.asynchronous": False, "layout.zero": 1, "layout.tp": 4},
+        {"gpus": 8, "nodes": 1, "rollout.gpus": 6, "rollout.asynchronous": True, "job": "ppo", "rollout.group": 1},
+        {"train.reward_model": "Qwen/Qwen3-8B", "gpus": 24, "nodes": 3, "reward.gpus": 8, "reward.engine": "sglang",
+         "reward.tp": 4},
+        {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none", "gpus": 24,
+         "nodes": 3, "teacher.gpus": 8, "teacher.tp": 4, "teacher.engine": "vllm", "train.teacher_top_k": 32,
+         "rollout.group": 1},
+        {"environment.turns": 4, "environment.turn_tokens": 64},
+        {"train.fused_kernels": ["rotary", "norm", "activation", "linear-log-probabilities"]},
+    ),
     "nemo-rl": (
         {},
         {"rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "rollout.partial": True,
@@ -103,20 +120,34 @@ PLANS: dict[str, tuple[dict[str, Any], ...]] = {
          "layout.recompute_modules": ["mlp"], "rollout.max_sequences": 64},
         {"job": "ppo", "train.reward_model": "none", "rollout.updates": 2, "rollout.log_prob_micro_batch": 8},
         {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none",
-         "rollout.oversampling": 2},
+         "train.teacher_top_k": 32},
+        {"rollout.oversampling": 2},
+        {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "train.reference": "none", "gpus": 32,
+         "nodes": 4, "teacher.gpus": 8, "teacher.tp": 4, "train.teacher_top_k": 1, "rollout.gpus": 8,
+         "rollout.asynchronous": True, "rollout.max_staleness": 1},
+        {"train.reward_model": "Qwen/Qwen3-8B", "gpus": 24, "nodes": 3, "reward.gpus": 8, "reward.tp": 2},
+        {"job": "ppo", "train.reward_model": "Qwen/Qwen3-8B", "gpus": 8, "nodes": 1, "reward.gpus": 2},
     ),
     "openrlhf": (
         {"rollout.sleep": "weights-to-host", "rollout.offload": "optimizer", "train.padding": "none"},
         {"rollout.gpus": 8, "train.reference": "none"},
         {"job": "ppo", "rollout.gpus": 8, "rollout.asynchronous": True, "rollout.max_staleness": 2, "layout.zero": 2},
+        {"job": "ppo", "gpus": 32, "nodes": 4, "rollout.gpus": 8, "critic.gpus": 8, "reward.gpus": 4,
+         "reference.gpus": 4},
+        {"job": "ppo", "gpus": 24, "nodes": 3, "rollout.gpus": 8, "critic.gpus": 8, "reward.with_critic": True},
+        {"train.reward_model": "Qwen/Qwen3-8B", "gpus": 24, "nodes": 3, "rollout.gpus": 8, "reward.gpus": 8},
     ),
     "trl": (
         {"rollout.sleep": "weights-dropped"},
         {"rollout.engine": "hf-transformers", "rollout.updates": 2},
+        {"rollout.gpus": 8, "rollout.gpu_memory_utilization": 0.8, "rollout.sleep": "none", "train.grad_accum": 32},
+        {"gpus": 8, "nodes": 1, "rollout.gpus": 4, "rollout.sleep": "none", "train.grad_accum": 64},
         {"adapter": "lora", "lora.rank": 16, "lora.targets": ["q_proj"], "train.reference": "adapters-off"},
     ),
     "ms-swift": (
         {"rollout.sleep": "weights-to-host", "rollout.offload": "params"},
+        {"gpus": 8, "nodes": 1, "rollout.gpus": 4, "rollout.sleep": "none", "train.grad_accum": 64},
+        {"gpus": 32, "nodes": 4, "rollout.gpus": 16, "rollout.sleep": "none", "rollout.gpu_memory_utilization": 0.8},
         {"layout.zero": 2, "layout.offload": "optimizer", "train.backend": "deepspeed", "layout.recompute": "none"},
         {"job": "ppo", "rollout.engine": "hf-transformers", "rollout.group": 1, "rollout.prompts": 512,
          "train.steps": None, "train.epochs": 2},
@@ -164,20 +195,29 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
     [
         ("verl", {"job": "sft"}, "sft"),
         ("verl", {"layout.offload": "optimizer"}, "layout.offload"),
-        ("verl", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("verl", {"rollout.gpus": 11, "gpus": 24, "nodes": 3}, "alike nodes"),
+        ("verl", {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B"}, "--teacher-gpus"),
         ("verl", {"layout.zero": 1}, "layout.zero"),
         ("nemo-rl", {"job": "kto"}, "kto"),
         ("nemo-rl", {"rollout.gpus": 4}, "whole nodes"),
         ("nemo-rl", {"layout.offload": "activations"}, "layout.offload"),
         ("nemo-rl", {"job": "ppo"}, "reward model"),
+        ("nemo-rl", {"train.reward_model": "Qwen/Qwen3-8B"}, "reward model"),
+        ("nemo-rl", {"train.reward_model": "Qwen/Qwen3-8B", "reward.gpus": 2}, "whole nodes"),
+        ("nemo-rl", {"job": "distill-on-policy", "teacher.gpus": 8}, "written ahead"),
         ("openrlhf", {"job": "kto"}, "kto"),
         ("openrlhf", {"layout.pp": 2}, "layout.pp"),
         ("openrlhf", {"layout.offload": "params"}, "layout.offload"),
-        ("openrlhf", {"job": "ppo", "rollout.gpus": 8}, "GPUs of their own"),
+        ("openrlhf", {"job": "ppo", "rollout.gpus": 8}, "GPUs of its own"),
+        ("openrlhf", {"job": "ppo", "critic.gpus": 8, "reward.gpus": 4}, "only where the engine"),
+        ("openrlhf", {"rollout.gpus": 5, "gpus": 16}, "alike nodes"),
+        ("verl", {"job": "ppo", "critic.gpus": 8}, "critic.gpus"),
         ("trl", {"job": "ppo"}, "job"),
-        ("trl", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("trl", {"rollout.gpus": 16, "gpus": 32, "nodes": 4}, "one node"),
+        ("trl", {"rollout.gpus": 8, "rollout.engine": "hf-transformers"}, "rollout.gpus"),
+        ("trl", {"rollout.gpus": 3, "gpus": 8, "nodes": 1}, "whole replicas"),
         ("trl", {"layout.cp": 2}, "sequences"),
-        ("ms-swift", {"rollout.gpus": 8}, "rollout.gpus"),
+        ("ms-swift", {"rollout.gpus": 4}, "whole replicas"),
         ("ms-swift", {"layout.offload": "activations"}, "layout.offload"),
         ("ms-swift", {"job": "ppo"}, "vllm"),
         ("ms-swift", {"layout.tp": 2}, "layout.tp"),
@@ -188,6 +228,17 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
 def test_what_a_tool_has_no_word_for_is_refused_by_name(tool: str, changed: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         exported(tool, PLAN | changed)
+
+
+def test_what_a_tool_would_refuse_is_left_out() -> None:
+    rated = {"train.evaluate_every": 10, "train.reward_model": "Qwen/Qwen3-8B", "rollout.partial": True}
+    found = export(Plan(PLAN | rated, asked=rated), exporter_named("openrlhf"))
+    assert {"train.evaluate_every", "rollout.partial"} <= {key for key, _ in found.unsaid}
+    assert "eval." not in found.written.text.split("python3")[1]
+    assert "--eval.steps 10" in exported("openrlhf", PLAN | rated | {"train.reward_model": "none"}).written.text
+    assert "estimator reinforce " in exported("openrlhf", PLAN | {"rollout.group": 1}).written.text
+    taught = {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B", "rollout.oversampling": 2}
+    assert "rollout.oversampling" in dict(exported("nemo-rl", PLAN | taught).unsaid)
 
 
 @pytest.mark.parametrize("tool", ["axolotl", "megatron", "torchtune"])

@@ -118,9 +118,10 @@ def test_adapters_beside_a_preference_job_are_written(tool: str, keys: dict[str,
 
 
 def test_where_a_reference_comes_from_is_written() -> None:
-    texts = {where: written("trl", job="dpo", train__reference=where).text for where in ("precomputed", "none")}
-    assert yaml.safe_load(texts["precomputed"])["precompute_ref_log_probs"] is True
-    assert yaml.safe_load(texts["none"])["reference_free"] is True
+    text = written("trl", job="dpo", train__reference="precomputed").text
+    assert yaml.safe_load(text)["precompute_ref_log_probs"] is True
+    with pytest.raises(InputError, match="has a reference"):
+        written("trl", job="dpo", train__reference="none")
     plan, trl = PLAN | {"job": "dpo", "adapter": "lora"}, exporter_named("trl")
     unsaid = [dict(export(Plan(plan | {"train.reference": each}), trl).unsaid) for each in ("adapters-off", "copy")]
     assert ["train.reference" in each for each in unsaid] == [False, True]

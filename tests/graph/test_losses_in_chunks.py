@@ -8,6 +8,8 @@ import pytest
 from cases import REGISTRY
 
 from xe_sizer.graph.operators import DIVERGENCES, LOG_PROBABILITIES
+from xe_sizer.reinforcement.memory import pass_bytes
+from xe_sizer.reinforcement.resolve import resolve as resolve_iteration
 from xe_sizer.scenario.read import read_scenario
 from xe_sizer.training.memory import memory_ledger
 from xe_sizer.training.resolve import resolve
@@ -48,7 +50,7 @@ def test_divergences_go_by_tokens() -> None:
 def test_chunks_of_a_micro_batch() -> None:
     pairs, tokens = LOG_PROBABILITIES["chunked"], DIVERGENCES["chunked-jensen-shannon"]
     assert pairs.chunks([2, 8, 1], 0).tolist() == [1, 4, 1]
-    assert pairs.of_policy().chunks(8, 0) == 8
+    assert pairs.of_policy().chunks(1, [2048, 2049]).tolist() == [1, 2]
     assert tokens.chunks(1, [1024, 1025, 10]).tolist() == [1, 2, 1]
     assert LOG_PROBABILITIES["selected"].chunks(8, 8192) == 1
     assert pairs.with_likelihood() is pairs
@@ -61,3 +63,36 @@ def test_a_teacher_of_few_words_leaves_its_logits_out() -> None:
     few = logits_bytes("distill", 4, **flags, **{"train.teacher_top_k": 64})
     assert whole > 30 * 4 * LENGTH * VOCABULARY
     assert few < 0.6 * whole
+
+
+def test_a_policy_of_verl_goes_by_tokens_in_its_passes_too() -> None:
+    """Up to 512 tokens at a time, with a backward and without one; else all logits of the micro-batch."""
+    flags = {
+        "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "gpus": 8, "job": "grpo", "stack": "verl", "train.steps": 1,
+        "rollout.input_tokens": 24, "rollout.output_tokens": 500, "rollout.max_output_tokens": LENGTH - 24,
+        "train.micro_batch": 4, "layout.tp": 1, "layout.zero": 3, "layout.recompute": "full",
+    }  # fmt: skip
+    held = []
+    for kernels in (["linear-log-probabilities"], None):
+        asked = {**flags, "train.fused_kernels": kernels} if kernels else flags
+        found = resolve_iteration(read_scenario(None, asked, {}), REGISTRY)
+        job, layouts = found.actor, legal_layouts(found.trainer.rules, (8,))[:1]
+        trained = float(memory_ledger(job, layouts).components["logits and loss"].max())
+        held.append((trained, float(pass_bytes(job, layouts)["logits and loss"].max())))
+    assert held[0][0] == pytest.approx(20 * 512 * VOCABULARY + GRADIENTS, rel=0.02)
+    assert held[0][1] == pytest.approx(12 * 512 * VOCABULARY, rel=0.05)
+    assert held[1][1] > 4 * held[0][1] / 12
+
+
+def test_a_policy_of_liger_is_streamed_over_tokens_and_words() -> None:
+    """20 bytes of 2,048 x 4,096 logits, whatever an answer and the vocabulary are."""
+    flags = {
+        "model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "gpus": 8, "job": "grpo", "stack": "trl", "train.steps": 1,
+        "rollout.input_tokens": 96, "rollout.output_tokens": 4000, "rollout.max_output_tokens": 4000,
+        "rollout.output_spread": 0.01, "train.micro_batch": 2, "layout.tp": 1, "layout.zero": 3,
+        "layout.recompute": "full", "train.fused_kernels": ["linear-log-probabilities"],
+    }  # fmt: skip
+    found = resolve_iteration(read_scenario(None, flags, {}), REGISTRY)
+    layouts = legal_layouts(found.trainer.rules, (8,))[:1]
+    trained = float(memory_ledger(found.actor, layouts).components["logits and loss"].max())
+    assert trained == pytest.approx(20 * 2048 * 4096 + 1.5 * GRADIENTS, rel=0.02)

@@ -154,3 +154,10 @@ def test_groups_of_deepspeed_share_states(size: int, group: int | None, tmp_path
     found = read(tmp_path, job_yaml=TRAINER, ds_json=json.dumps(settings))
     assert facts(found).get("layout.zero_group") == group
     assert "zero_optimization.mics_shard_size" not in {each.key for each in found.lost}
+
+
+def test_strategies_of_fsdp_1_stand_where_fsdp_2_has_a_switch(tmp_path: Path) -> None:
+    """TRL's accelerate_configs/fsdp1.yaml."""
+    text = COMMON + "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, fsdp_reshard_after_forward: WORD}\n"
+    for word, zero in (("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2), ("true", 3), ("false", 2)):
+        assert facts(read(tmp_path, fsdp_yaml=text.replace("WORD", word)))["layout.zero"] == zero

@@ -104,3 +104,37 @@ def test_a_launcher_starts_the_script_of_the_package(tmp_path: Path) -> None:
     assert found.fact_of("gpus") == 16
     assert found.fact_of("model") == "Qwen/Qwen3-8B"
     assert [each.key for each in found.unknown] == ["unheard_of"]
+
+
+GROUPS = """\
+NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --tuner_type full --dataset d \\
+    --per_device_train_batch_size 4 --num_generations 8 --max_completion_length 1024 --use_vllm true \\
+    --vllm_max_model_len 4096 --vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port 8000
+"""
+SERVER = "swift rollout --model Qwen/Qwen3-8B --vllm_tensor_parallel_size 2 --vllm_data_parallel_size 2"
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_engine_on_gpus_of_its_own_is_that_of_its_command(tmp_path: Path, beside: bool) -> None:
+    if beside:
+        (tmp_path / "rollout.sh").write_text(SERVER)
+    found = read(tmp_path, GROUPS if beside else f"{SERVER} &\n{GROUPS}")
+    said = {key: fact.value for key, fact in found.facts.items()}
+    assert (said["gpus"], said["rollout.gpus"], said["rollout.tp"], said["train.seq_len"]) == (8, 4, 2, 4096)
+    assert not any("vllm" in each.key for each in found.lost)
+
+
+def test_an_engine_that_no_file_starts_is_told(tmp_path: Path) -> None:
+    found = read(tmp_path, GROUPS)
+    assert "rollout.gpus" not in found.facts
+    assert any("--rollout-gpus" in each.why for each in found.lost)
+
+
+def test_a_teacher_is_named_and_what_the_student_writes_is_told(tmp_path: Path) -> None:
+    text = "swift rlhf --rlhf_type gkd --model Qwen/Qwen3-8B --tuner_type full --teacher_model Qwen/Qwen3-32B --lmbda "
+    found = read(tmp_path, f"NPROC_PER_NODE=8 {text}1 --dataset d\n")
+    assert found.facts["train.teacher_model"].value == "Qwen/Qwen3-32B"
+    assert [each.key for each in found.lost if each.key == "lmbda"]
+    assert not [
+        each.key for each in read(tmp_path, f"NPROC_PER_NODE=8 {text}0 --dataset d\n").lost if each.key == "lmbda"
+    ]

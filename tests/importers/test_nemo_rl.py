@@ -232,6 +232,41 @@ def test_a_command_changes_the_recipe_that_it_names(tmp_path: Path) -> None:
     assert (said["train.steps"], said["gpus"], said["rollout.max_sequences"]) == (30, 32, 64)
 
 
+RATED = """\
+defaults: child.yaml
+data: {default: {env_name: reward_model}}
+env:
+  reward_model:
+    {model_name: Qwen/Qwen3-8B, resources: {gpus_per_node: 4, num_nodes: 1}, dtensor_cfg: {tensor_parallel_size: 2}}
+"""
+
+
+def test_a_reward_model_has_gpus_of_the_cluster(tmp_path: Path) -> None:
+    folder = written(tmp_path, other=RATED, one=f"{RATED}cluster: {{num_nodes: 1}}\n")
+    said = facts(imported(folder / "other.yaml"))
+    assert (said["train.reward_model"], said["reward.gpus"], said["reward.tp"]) == ("Qwen/Qwen3-8B", 4, 2)
+    assert said["gpus"] == 8 + 4  # of the second node the rest stands idle
+    said = facts(imported(folder / "one.yaml"))
+    assert (said["gpus"], said["reward.gpus"]) == (4 + 4, 4)
+
+
+def test_a_teacher_has_gpus_of_the_cluster(tmp_path: Path) -> None:
+    own = "in_flight_weight_updates: true}, adv_estimator: {name: opd}"
+    text = APART.replace("in_flight_weight_updates: true}", own) + (
+        "cluster: {num_nodes: 4}\n"
+        "on_policy_distillation:\n"
+        "  enabled: true\n"
+        "  teacher_model_by_agent_name: {default_teacher: Qwen/Qwen3-32B}\n"
+        "  non_colocated_teachers:\n"
+        "    {enabled: true, default_teacher_cfg: {tensor_model_parallel_size: 4, num_nodes: 1, gpus_per_node: 8}}\n"
+    )
+    said = facts(imported(written(tmp_path, other=text) / "other.yaml"))
+    assert (said["job"], said["train.teacher_model"], said["train.teacher_top_k"]) == (
+        "distill-on-policy", "Qwen/Qwen3-32B", 1,
+    )  # fmt: skip
+    assert (said["gpus"], said["rollout.gpus"], said["teacher.gpus"], said["teacher.tp"]) == (32, 8, 8, 4)
+
+
 def test_slips_of_keys_are_told(tmp_path: Path) -> None:
     text = "defaults: child.yaml\ngrpo: {num_prompt_per_step: 8}\npolicy: {dtensor_cfg: {tensor_paralel_size: 2}}\n"
     folder = written(tmp_path, slip=text)

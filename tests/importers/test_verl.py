@@ -231,3 +231,65 @@ def test_a_reward_model_with_a_pool_of_its_own_has_its_gpus_and_engine(tmp_path:
     assert (said["gpus"], said["reward.gpus"], said["reward.engine"], said["reward.tp"]) == (16 + 8, 8, "vllm", 2)
     assert said["train.grad_accum"] == 8  # of the 16 GPUs that train
     assert not {"reward.gpus", "reward.engine"} & facts(imported(tmp_path, rated + served)).keys()
+
+
+def test_a_trainer_of_streams_has_its_own_defaults(tmp_path: Path) -> None:
+    own = " ".join(word for word in STREAMING.split() if not word.startswith(("async_training.", "rollout.n")))
+    said = facts(imported(tmp_path, own.replace("\\", "") + "\n"))
+    assert (said["gpus"], said["rollout.gpus"], said["rollout.partial"]) == (4 + 8, 8, True)
+    assert said["rollout.prompts"] == 4 * 1 * 32  # a mini-batch in each of four steps
+    one_step = own.replace("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo")
+    said = facts(imported(tmp_path, one_step.replace("\\", "") + "\n"))
+    assert (said["rollout.gpus"], said["rollout.asynchronous"], "rollout.partial" in said) == (8, True, False)
+
+
+def test_without_staleness_the_pools_take_turns(tmp_path: Path) -> None:
+    said = facts(imported(tmp_path, STREAMING.replace("staleness_threshold=0.5", "staleness_threshold=0")))
+    assert (said["rollout.gpus"], said["rollout.asynchronous"]) == (12, False)
+    assert not {"rollout.partial", "rollout.max_staleness"} & said.keys()
+
+
+TURNS = f"{FSDP.rstrip()} actor_rollout_ref.rollout.multi_turn.enable=True"
+
+
+def test_turns_of_an_answer_are_those_that_it_may_have(tmp_path: Path) -> None:
+    group = "actor_rollout_ref.rollout.multi_turn."
+    found = imported(
+        tmp_path, f"{TURNS} {group}max_assistant_turns=6 {group}max_user_turns=3 {group}tool_config_path=t\n"
+    )
+    said = {key: found.facts[key].written for key in found.facts}
+    assert (said["environment.turns"], said["environment.turn_tokens"]) == (4, 64)  # 3 calls of 256 characters
+    assert said["rollout.max_output_tokens"] == 1536 - 3 * 64
+    assert {found.facts[key].origin for key in ("environment.turns", "environment.turn_tokens")} == {"assumed"}
+    assert [each.why for each in found.lost if each.key.endswith("tool_config_path")]
+    long = imported(tmp_path, f"{TURNS} {group}max_assistant_turns=99 {group}max_tool_response_length=1024\n").facts
+    assert (long["environment.turns"].value, long["rollout.max_output_tokens"].written) == (1 + 3, 1536 - 3 * 256)
+
+
+def test_turns_without_a_limit_are_to_be_passed(tmp_path: Path) -> None:
+    found = imported(tmp_path, TURNS + "\n")
+    assert "environment.turns" not in found.facts
+    assert any("--environment-turns" in each.why for each in found.lost)
+    assert "environment.turns" not in imported(tmp_path, TURNS.replace("enable=True", "enable=False") + "\n").facts
+
+
+def test_a_teacher_has_its_gpus_and_engine(tmp_path: Path) -> None:
+    own = "distillation.teacher_models.teacher_model."
+    text = (
+        f"{FSDP.rstrip()} distillation.enabled=True distillation.nnodes=1 distillation.n_gpus_per_node=4 "
+        f"{own}model_path=Qwen/Qwen3-32B {own}inference.name=sglang {own}inference.tensor_model_parallel_size=4 "
+    )
+    said = facts(imported(tmp_path, f"{text}distillation.distillation_loss.loss_mode=forward_kl_topk\n"))
+    assert (said["job"], said["train.teacher_model"], said["gpus"]) == ("distill-on-policy", "Qwen/Qwen3-32B", 16 + 4)
+    assert (said["teacher.gpus"], said["teacher.tp"], said["teacher.engine"]) == (4, 4, "sglang")
+    assert said["train.teacher_top_k"] == 128
+    assert facts(imported(tmp_path, f"{text}distillation.distillation_loss.loss_mode=k1\n"))["train.teacher_top_k"] == 1
+
+
+def test_kernels_of_the_loss_are_those_of_fsdp(tmp_path: Path) -> None:
+    fused = "actor_rollout_ref.model.use_fused_kernels=True actor_rollout_ref.model.use_liger="
+    kernels = [
+        facts(imported(tmp_path, f"{FSDP.rstrip()} {fused}{on}\n"))["train.fused_kernels"] for on in (True, False)
+    ]
+    assert kernels[1] == ("linear-log-probabilities",)
+    assert kernels[0] == ("rotary", "norm", "activation", "linear-log-probabilities")

@@ -51,6 +51,7 @@ class Loss(NamedTuple):
     sequences, tokens : of a chunk, where logits are made, compared and turned into gradients chunk by chunk, the head's
         product among them; its bytes are per logit of a chunk, and the gradient of the head's weight is summed beside
         [-]; 0: all at once
+    words : of a chunk, where the vocabulary is cut too [-]; 0: it is not
     narrow : name of the kernel in its place where a model's class hands its logits over as they are; None: itself
     """
 
@@ -71,6 +72,7 @@ class Loss(NamedTuple):
     caps: bool = False
     sequences: int = 0
     tokens: int = 0
+    words: int = 0
 
     def chunks(self, sequences: ArrayLike, tokens: ArrayLike) -> Array:
         """Chunks of a micro-batch, shape that sequences and tokens broadcast to [-].
@@ -171,11 +173,12 @@ class Loss(NamedTuple):
         Loss, bytes per logit [bytes]
 
         Source: TRL's GRPOTrainer (logits.div_): autograd copies the gradient of a tensor of which a slice was written
-        in place; traced. Of chunks, one answer each; passes without a backward make all logits (TRL's
+        in place; traced. In place of chunks of pairs the logits are streamed; passes without a backward make all (TRL's
         _get_per_token_logps_and_entropies).
         """
         if self.sequences:
-            return self._replace(sequences=1, frozen_bytes=LOG_PROBABILITIES["selected-16-bit"].frozen_bytes)
+            frozen_bytes = LOG_PROBABILITIES["selected-16-bit"].frozen_bytes
+            return LOG_PROBABILITIES["streamed"]._replace(frozen_bytes=frozen_bytes)
         return self._replace(live_bytes=max(self.live_bytes, self.divided_bytes))
 
     def on(self, width: float) -> Loss:
@@ -295,6 +298,14 @@ _LOG_PROBABILITIES = (
     # gone before the last), the float32 gradient of what was picked, and the 16-bit one of the logits (Liger-Kernel's
     # chunked_loss; buffers of the code that torch.compile of PyTorch 2.13 writes).
     Loss("chunked", 18.0, 0.0, 8.0, 0.0, kept_bytes=0.0, live_bytes=8.0, sequences=2),
+    # 2,048 tokens with 4,096 words after the other, in eager PyTorch, and again in the backward: float32 logits, their
+    # shares and gradient, each with the one before it (Liger-Kernel chunked_loss/fused_linear_ppo.py since 0.8, whose
+    # loss of policies took an answer at a time before; measured as the allocator has it).
+    Loss("streamed", 44.0, 56.0, 12.0, 12.0, kept_bytes=0.0, live_bytes=20.0, tokens=2048, words=4096),
+    # 512 tokens after the other in eager PyTorch, whose logits the backward makes again: with a 16-bit gradient live
+    # float32 logits, softmax, labels as one-hot and two steps of the gradient; without a backward float32 logits,
+    # softmax and log-softmax (FusedLinearForPPO of verl utils/experimental/torch_functional.py; traced).
+    Loss("chunked-512", 46.0, 60.0, 16.0, 14.0, kept_bytes=0.0, live_bytes=20.0, frozen_bytes=12.0, tokens=512),
 )
 LOG_PROBABILITIES: Mapping[str, Loss] = {loss.name: loss for loss in _LOG_PROBABILITIES}
 """Ways to the log-probabilities of labels, for jobs that compare answers."""

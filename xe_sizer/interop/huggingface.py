@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from xe_sizer.errors import InputError, Location, Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import Draft, Key, Table, globs
-from xe_sizer.interop.launch import launched_hardware, state_gpus
+from xe_sizer.interop.launch import command_arguments, find_command, flag_keys, launched_hardware, state_gpus
 from xe_sizer.interop.readers.python_values import Name, call_keys
 from xe_sizer.interop.readers.shell_script import parse_flags, unwrapped
 from xe_sizer.interop.source import PYTHON
@@ -37,7 +37,7 @@ from xe_sizer.interop.values import (
     whole,
     word_of,
 )
-from xe_sizer.interop.write import LEARNING_RATE, Added
+from xe_sizer.interop.write import LEARNING_RATE, Added, command_text
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.finder import BUILT_IN
@@ -272,7 +272,8 @@ GRPO = "grpo"
 _TRAINERS = {
     "sft": "sft", "lora": "sft", "qlora": "sft", "dpo": "dpo", "kto": "kto", "reward": "reward", GRPO: "grpo",
 }  # fmt: skip
-_REFERENCES = {"precomputed": "precompute_ref_log_probs", "none": "reference_free"}
+_PRECOMPUTED = "precomputed"
+_COMPARES = ("dpo", "kto")  # with a reference, which no setting rules out any more (TRL 1.16, ms-swift 4.6)
 _LOSSES: dict[str, dict[str, Any]] = {
     "dpo": {"loss_type": "sigmoid"},
     "kto": {"desirable_weight": 1.0},
@@ -369,7 +370,7 @@ def optimizer_steps(plan: Plan) -> int | None:
 
 
 def answer_settings(plan: Plan) -> dict[str, Any]:
-    """How GRPOConfig of TRL, and what builds on it, is told to write answers, on the GPUs that train."""
+    """How GRPOConfig of TRL, and what builds on it, is told to write answers; a server has settings of its own."""
     engine, kept = plan.peek("rollout.engine"), plan.peek("train.reference")
     if engine in (VLLM, TRANSFORMERS):
         plan.said("rollout.engine")
@@ -390,12 +391,66 @@ def answer_settings(plan: Plan) -> dict[str, Any]:
         if "train.seq_len" not in plan.asked:  # that of the longest prompt with its answer
             plan.said("train.seq_len")
         return values
+    if plan.peek("rollout.gpus") is not None:
+        return {
+            **values,
+            "vllm_mode": "server",
+            "vllm_server_host": _SERVER if plan.peek("nodes", 1) > 1 else "127.0.0.1",
+        }
     return {
         **values,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": plan.take("rollout.tp", 1),
         "vllm_gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
     }
+
+
+SERVER_FILE, _SERVER = "rollout.sh", "ROLLOUT_HOST"
+"""The script beside a trainer's that starts the engine on GPUs of its own, and what stands for its node."""
+
+
+def served_apart(plan: Plan, title: str, words: Sequence[str], prefix: str = "", dash: str = "-") -> Served:
+    """The engine of GRPO on GPUs of its own: the first of the only node, or nodes that no trainer has.
+
+    title : of the tool; words : that start its server; prefix, dash : of the names of its flags
+
+    Raises
+    ------
+    InputError : GPUs that are neither a part of the only node nor whole nodes, or no whole replicas
+    """
+    writing, gpus, nodes = plan.take("rollout.gpus"), plan.peek("gpus"), plan.peek("nodes", 1)
+    each, tp = gpus // nodes, plan.take("rollout.tp", 1)
+    if writing % tp or (nodes > 1 and writing % each) or writing >= gpus:
+        hint = f"give a multiple of {tp if nodes == 1 else f'the {each} GPUs of a node'}"
+        what = f"{title} has an engine on a part of a node or on whole ones, with whole replicas, not on {writing} GPUs"
+        raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
+    if plan.peek("rollout.sleep") == NONE:
+        plan.said("rollout.sleep")
+    of_a_server = min(writing, each)
+    flags = {
+        "model": plan.peek("model"),
+        "tensor_parallel_size": tp,
+        "data_parallel_size": of_a_server // tp,
+        "gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
+        "max_model_len": plan.peek("train.seq_len"),
+    }
+    named = {f"{prefix if name != 'model' else ''}{name}".replace("_", dash): each for name, each in flags.items()}
+    devices = ["CUDA_VISIBLE_DEVICES=" + ",".join(map(str, part)) for part in (range(writing), range(writing, gpus))]
+    shared = nodes == 1
+    text = command_text([*devices[: int(shared)], *words], named)
+    return Served(gpus - writing, nodes if shared else nodes - writing // each, text, devices[1] if shared else "")
+
+
+class Served(Immutable):
+    """An engine on GPUs of its own: the GPUs and nodes that are left to train, and the script of the engine.
+
+    devices : the variable that keeps the trainer to its GPUs; empty where it has all of its nodes
+    """
+
+    gpus: int
+    nodes: int
+    script: str
+    devices: str
 
 
 def _group_settings(plan: Plan) -> dict[str, Any]:
@@ -435,14 +490,22 @@ def _job_settings(plan: Plan) -> dict[str, Any]:
 
 
 def _reference_settings(plan: Plan) -> dict[str, Any]:
-    """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself."""
-    chosen = plan.peek("train.reference")
-    if plan.peek("job") == GRPO:  # by its penalty
+    """Where the log-probabilities of a reference come from; TRL has a copy, or adapters off, by itself.
+
+    Raises
+    ------
+    InputError : a job that compares with a reference is to have none
+    """
+    chosen, job = plan.peek("train.reference"), plan.peek("job")
+    if job == GRPO:  # by its penalty
         return {}
+    if job in _COMPARES and chosen == NONE:
+        what = f"{job.upper()} of TRL's trainers has a reference"
+        raise InputError(Problem(what, plan.where("train.reference"), "leave train.reference out, or say precomputed"))
     usual = "adapters-off" if named_adapter(plan) else "copy"
-    if chosen in (*_REFERENCES, usual):
+    if chosen in (_PRECOMPUTED, usual):
         plan.said("train.reference")
-    return {_REFERENCES[chosen]: True} if chosen in _REFERENCES else {}
+    return {"precompute_ref_log_probs": True} if chosen == _PRECOMPUTED else {}
 
 
 def _weight_settings(plan: Plan) -> dict[str, Any]:
@@ -785,6 +848,49 @@ def _engine(draft: Draft, prefix: str, share: float | None) -> None:
         draft.state("rollout.sleep", _SLEEPS[2] if is_on(asleep.value) else _SLEEPS[0], asleep)
     if level is not None and draft.fact("rollout.colocated") is not False:
         draft.state("rollout.sleep", _SLEEPS.get(int(str(draft.value(level, whole) or 0))), level)
+
+
+_SERVERS: Mapping[tuple[str, ...], str] = {("trl", "vllm-serve"): "", ("swift", "rollout"): "vllm_"}
+"""Commands that start an engine on GPUs of its own, with what the names of their flags begin with."""
+
+
+def state_server(draft: Draft, source: Source) -> None:
+    """State the GPUs of an engine that serves answers, whose command is in the same script or in one beside it.
+
+    Where it is nowhere to be found, that is told.
+    """
+    if draft.fact("rollout.colocated") is not False:
+        return
+    beside = source.companion(SERVER_FILE, (".sh",))
+    if beside is not None and SERVER_FILE not in source.beside and beside.path.parent != source.path.parent:
+        beside = None  # that of another trainer
+    scripts = [each for each in (source, beside) if each is not None and each.kind == "shell"]
+    for script in scripts:
+        command = find_command(script, lambda words: words[:2] in _SERVERS)
+        if command is not None:
+            started = tuple(word.text for word in unwrapped(command).command.words[:2])
+            _state_server(draft, flag_keys(command_arguments(command, 2)), _SERVERS[started], command.words[0].where)
+            return
+    draft.lose(
+        "vllm_mode", "writes answers on GPUs that this file does not name: pass --rollout-gpus, and --gpus of all"
+    )
+
+
+def _state_server(draft: Draft, keys: Keys, prefix: str, where: Location) -> None:
+    hosts = draft.take("vllm_server_host", "vllm_server_base_url")
+    draft.count("vllm_server_*", "vllm_group_port")
+    names = ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size")
+    sizes = [draft.value(keys.get(f"{prefix}{name}"), positive) or 1 for name in names]
+    servers = len(listed(hosts.value) or ()) if hosts is not None else 1
+    gpus = max(servers, 1) * math.prod(int(str(size)) for size in sizes)
+    draft.drop("rollout.tp")  # that of an engine beside the trainer
+    draft.state("rollout.tp", sizes[0], keys.get(f"{prefix}{names[0]}") or Written(1, where))
+    share = keys.get(f"{prefix}gpu_memory_utilization")
+    if share is not None:
+        draft.drop("rollout.gpu_memory_utilization")
+        draft.state("rollout.gpu_memory_utilization", draft.value(share, above_zero), share)
+    state_pools(draft, gpus, Written(gpus, where))
+    draft.state("rollout.gpus", gpus, Written(gpus, where))  # where nobody has said yet how many train
 
 
 def _reference(draft: Draft, name: str, usual: float) -> None:
@@ -1137,7 +1243,9 @@ def state_fsdp(draft: Draft, options: Written | None, section: str) -> None:
     if stage is not None:
         draft.state("layout.zero", stage, options)
     if reshard is not None:
-        draft.state("layout.zero", _STRATEGIES.get(plain(reshard.value), 3 if _is_fsdp_on(reshard) else 2), reshard)
+        word = plain(reshard.value)  # a strategy in files of FSDP 1, a switch in those of FSDP 2
+        zero = _STRATEGIES[word] if word in _STRATEGIES else 3 if _is_fsdp_on(reshard) else 2
+        draft.state("layout.zero", zero, reshard)
     draft.state("layout.zero", 3, where, "FSDP shards all states unless told otherwise")
     offload = _take_fsdp(draft, section, "offload_params") or _take_fsdp(draft, section, "cpu_offload")
     if "offload" in words and options is not None:
@@ -1501,6 +1609,8 @@ _LIGER = {
     "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "swiglu": "activation", "geglu": "activation",
 }  # fmt: skip
 LIGER_KERNELS = tuple(dict.fromkeys(_LIGER.values()))
+LINEAR_LOG_PROBABILITIES = "linear-log-probabilities"
+"""What log-probabilities without the logits of all tokens are called among fused kernels."""
 """What Liger's kernels take the place of."""
 ATTENTION = {
     **dict.fromkeys(

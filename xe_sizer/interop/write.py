@@ -54,6 +54,11 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "rollout.updates": frozenset({1}),
     "rollout.offload": frozenset({"none"}),
     **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
+    **{
+        f"{pool}.{size}": frozenset({1})
+        for pool in ("critic", "reward", "reference", "teacher")
+        for size in ("tp", "pp")
+    },
     **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
     "loss": frozenset({"eager"}),
@@ -65,7 +70,8 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
 DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
-    "adapter", "train.teacher_model", "rollout.gpus", "rollout.prompts", "rollout.engine",
+    "adapter", "train.teacher_model", "rollout.gpus", "critic.gpus", "reward.gpus", "reference.gpus", "teacher.gpus",
+    "rollout.prompts", "rollout.engine",
     "serve.prefill_replicas", "serve.encode_replicas", "serve.expert_gpus", "serve.adapters", "slice", AUTOSCALE, RATES,
 )  # fmt: skip
 """Keys without which the tool would run another plan."""
@@ -106,6 +112,7 @@ _TOLD = (
     "serve.two_batch_overlap", "serve.scheduler_recv_interval", "serve.speculative", "serve.draft_tokens",
     "serve.draft_width", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
+    *(f"{pool}.{size}" for pool in ("critic", "reward", "reference", "teacher") for size in ("tp", "pp")),
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
     "rollout.offload", "train.backend", "layout.bucket_gib",
     "layout.prefetch_elements", "layout.live_elements", "layout.reuse_elements", "layout.persistent_elements",
@@ -281,11 +288,12 @@ def build_plan(
 
 
 def _of_iteration(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What an iteration of reinforcement learning chose where nobody said: replicas of the engine, and a reference.
+    """What an iteration of reinforcement learning chose where nobody said: replicas, pools of models, and a reference.
 
     A reference beside adapters is the model without them, unless a scenario asks for a copy.
     """
-    writer = next((pool for pool in answer.get("pools") or () if pool["replicas"]), None)
+    pools = answer.get("pools") or ()
+    writer = next((pool for pool in pools if pool["replicas"] and not pool["model"]), None)
     if writer is None:
         return {}
     parts = (part["name"] for phase in answer.get("phases") or () for part in phase["components"])
@@ -296,7 +304,12 @@ def _of_iteration(answer: Mapping[str, Any]) -> dict[str, Any]:
         "rollout.gpus": writer["gpus"] if writer["layout"] is None else None,
         "rollout.gpu_memory_utilization": round(answer["iteration"]["gpu_memory_utilization"], 4),
         "train.reference": ("adapters-off" if adapted else "copy") if kept else "none",
-    }
+        **{
+            f"{pool['name'].partition(' ')[0]}.{key}": size  # critic, reward model, reference model, teacher
+            for pool in pools if pool["model"]
+            for key, size in {**(pool["layout"] or pool), "gpus": pool["gpus"]}.items() if key in ("gpus", "tp", "pp")
+        },
+    }  # fmt: skip
 
 
 def _add_small(values: dict[str, Any], answer: Mapping[str, Any]) -> None:
@@ -477,6 +490,10 @@ def exporter_named(name: str) -> Exporter:
 # Settings as YAML, and arguments as a command over several lines.
 
 
+NULL = object()
+"""What stands for a setting that a tool wants written as null."""
+
+
 def yaml_text(values: Mapping[str, Any]) -> str:
     """Settings as YAML, in the given order, without those that are None."""
     return yaml.dump(_plain(values), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
@@ -505,7 +522,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items() if each is not None}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return value
+    return None if value is NULL else value
 
 
 def command_text(words: Iterable[str], flags: Mapping[str, Any], dashes: str = "--") -> str:

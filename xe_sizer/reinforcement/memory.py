@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
-from xe_sizer.graph.transformer import logits_per_rank
+from xe_sizer.graph.transformer import chunks_of_loss, logits_per_rank
 from xe_sizer.laws.parts import computed
 from xe_sizer.serving.memory import cuda_graphs, serving_memory
 from xe_sizer.training.evaluation import Evaluation
@@ -84,10 +84,11 @@ def pass_bytes(job: Job, layouts: Layouts) -> dict[str, Array]:
 
         gathered layers = as in the forward of a training step
         activations = hidden state + max over operators of what one reads and writes
-        logits and loss = tokens x vocabulary / TP x max(2 + float32 copy, what a frozen pass holds)
+        logits and loss = tokens x vocabulary / TP / chunks x max(2 + float32 copy, what a frozen pass holds)
 
     No autograd keeps tensors: a layer's are gone when the next one runs. verl divides its 16-bit logits by the
-    temperature where they stand and reads them once; its entropy is compiled and makes no copy of them.
+    temperature where they stand and reads them once; its entropy is compiled and makes no copy of them. Kernels that
+    take so many tokens at a time do here too; Liger's have another one for such passes, which makes all logits (TRL).
 
     Parameters
     ----------
@@ -110,7 +111,8 @@ def pass_bytes(job: Job, layouts: Layouts) -> dict[str, Array]:
                 alive = size * op.copies * op.m * (op.n + op.k) / (1.0 if op.tiles is None else op.tiles)
             widest = np.maximum(widest, op.layers / count * alive)
     logit = max(SIXTEEN_BIT + (loss.kept_bytes if loss.kept_bytes > SIXTEEN_BIT else 0.0), loss.frozen_bytes)
-    logits = shapes.broadcast(logits_per_rank(shapes.inputs)) * evaluation.has_head * logit
+    chunks = chunks_of_loss(shapes.inputs) if loss.tokens and not loss.words else 1.0
+    logits = shapes.broadcast(logits_per_rank(shapes.inputs) / chunks) * evaluation.has_head * logit
     hidden = shapes.broadcast(shapes.inputs.residual_bytes + widest) * evaluation.any_layer
     gathered = computed((gathered_layers,), evaluation)[gathered_layers.name]
     whole = np.zeros((2, len(layouts)))

@@ -550,6 +550,7 @@ def activations(
     # Beside an adapter the head's product, the adapter's and their sum are there together.
     summed = 3.0 * inputs.element_bytes * float(any(head_adapters(model, inputs.learning.adapters)))
     chunked = broadcast(chunked_gradient_bytes(inputs) * inputs.scored.rank.ones)
+    narrowed = min(loss.words / model.vocab, 1.0) if loss.words else 1.0
     capped = inputs.element_bytes * float("logits" in model.soft_caps and not loss.caps)  # the tanh keeps its result
     return Activations(
         kept=np.asarray(sum(half.layers * half.kept for half in halves)) / model.layers,
@@ -570,9 +571,9 @@ def activations(
         + np.where(full, entered, embedded),
         before_learning=np.where(full, 0.0, broadcast(_before_learning(kinds[0][1], inputs))),
         loss_kept=(logits * (loss.kept_bytes + capped) + chunked) * (1.0 + model.trained_mtp_layers),
-        loss_live=logits / broadcast(chunks_of_loss(inputs)) * np.maximum(loss.live_bytes + capped, summed)
+        loss_live=logits * narrowed / broadcast(chunks_of_loss(inputs)) * np.maximum(loss.live_bytes + capped, summed)
         + broadcast(_ungathered_bytes(inputs))
-        + 2.0 * chunked,
+        + (3.0 if loss.words else 2.0) * chunked,  # the sum, and that of a chunk, in float32 where words are cut too
     )
 
 

@@ -25,13 +25,16 @@ from xe_sizer.interop.huggingface import (
     OPTIMIZER,
     PARAMS,
     SAYS,
+    SERVER_FILE,
     TRANSFORMERS,
     VLLM,
     as_words,
     fsdp_settings,
+    served_apart,
     state_group_answers,
     state_models,
     state_scored_answers,
+    state_server,
     trl_settings,
 )
 from xe_sizer.interop.launch import command_arguments, find_command, flag_keys, launched_hardware, state_gpus
@@ -124,7 +127,7 @@ def _read(draft: Draft, source: Source) -> None:
         state_gpus(draft, launched_hardware(source.script, command))
     draft.state("stack", _TRAINED_BY if megatron else TOOL.name, draft.peek("model", "model_id_or_path", "model_type"))
     _job(draft, kind, megatron)
-    _answers(draft)
+    _answers(draft, source)
     if megatron:
         _megatron(draft)
     else:
@@ -182,12 +185,13 @@ def _job(draft: Draft, kind: str, megatron: bool) -> None:
         )
 
 
-def _answers(draft: Draft) -> None:
+def _answers(draft: Draft, source: Source) -> None:
     """How answers are written and rated; the critic begins as the reward model (swift/pipelines/train/rlhf.py)."""
     reward = ("reward_model",)
     if draft.fact("job") == "grpo":
         _whole_length(draft)
         state_group_answers(draft, beta=_BETA, share=_SHARE)
+        state_server(draft, source)
         if draft.fact("rollout.engine") == "vllm" and draft.fact("rollout.colocated") is not False:
             draft.default("rollout.sleep", NO_OFFLOAD)
         moved = ((PARAMS, draft.on("offload_model")), (OPTIMIZER, draft.on("offload_optimizer")))
@@ -196,6 +200,8 @@ def _answers(draft: Draft) -> None:
                 draft.state("rollout.offload", states, found)
         draft.default("rollout.offload", NO_OFFLOAD)
         state_models(draft, {"train.reward_model": reward})
+    elif draft.fact("job") == _PREFERENCES["gkd"]:
+        state_models(draft, {"train.teacher_model": ("teacher_model",)})
     elif draft.fact("job") == "ppo":
         _whole_length(draft)
         state_scored_answers(draft, _ANSWER)
@@ -203,11 +209,13 @@ def _answers(draft: Draft) -> None:
 
 
 def _whole_length(draft: Draft) -> None:
-    """A prompt and its answer; `max_length` is of the prompt alone where answers are written."""
+    """A prompt and its answer; `max_length` is of the prompt alone where answers are written, and may be left out."""
+    context = draft.take("vllm_max_model_len")
     prompt, answer = draft.peek("max_length"), draft.peek("max_completion_length", "response_length", "max_new_tokens")
     sizes = draft.value(prompt, positive), draft.value(answer, positive) or _ANSWER
     if isinstance(sizes[0], int) and isinstance(sizes[1], int):
         draft.state("train.seq_len", sizes[0] + sizes[1], prompt, f"{sizes[0]} of the prompt, {sizes[1]} of the answer")
+    draft.state("train.seq_len", draft.value(context, positive), context, "what the engine has room for")
 
 
 def _state(draft: Draft, key: str, value: object, found: Written | None) -> None:
@@ -333,10 +341,24 @@ def _write(plan: Plan) -> ToolFiles:
         values |= _write_scored(plan)
     command = ["swift", *(["rlhf", "--rlhf_type", _RLHF[job]] if job in _RLHF else [_KINDS[job]])]
     nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
+    devices: list[str] = []
+    beside: dict[str, str] = {}
+    told: tuple[str, ...] = ()
+    if values.get("vllm_mode") == "server":
+        hosts = max(plan.peek("rollout.gpus") // (gpus // nodes), 1) if nodes > 1 else 1
+        served = served_apart(plan, _TITLE, ["swift", "rollout"], "vllm_", "_")
+        nodes, gpus, devices, beside = served.nodes, served.gpus, [served.devices], {SERVER_FILE: served.script}
+        values["vllm_server_host"] = _hosts(values["vllm_server_host"], hosts)
+        told = (f"{SERVER_FILE} starts the engine, before the trainer{' on each node of its own' * (hosts > 1)}",)
     machines = [f"NNODES={nodes}"] if nodes > 1 else []
-    words = [*machines, f"NPROC_PER_NODE={gpus // nodes}", *command]
+    words = [*filter(None, devices), *machines, f"NPROC_PER_NODE={gpus // nodes}", *command]
     yours = ("NODE_RANK and MASTER_ADDR on each node",) if nodes > 1 else ()
-    return ToolFiles(command_text(words, as_words(values)), yours=yours)
+    return ToolFiles(command_text(words, as_words(values)), beside, yours=yours, told=told)
+
+
+def _hosts(host: str, number: int) -> list[str]:
+    """Names that stand for the nodes of the engine."""
+    return [host] if number == 1 else [f"{host}_{place}" for place in range(1, number + 1)]
 
 
 def _refuse(plan: Plan) -> None:
@@ -380,7 +402,7 @@ def _write_group(plan: Plan, asleep: Any, moved: Any) -> dict[str, Any]:
         plan.said("rollout.sleep")
     if moved in (NO_OFFLOAD, OPTIMIZER, PARAMS):
         plan.said("rollout.offload")
-    vllm = plan.peek("rollout.engine") == VLLM
+    vllm = plan.peek("rollout.engine") == VLLM and plan.peek("rollout.gpus") is None  # a server has its own flags
     return {
         "max_length": max(length - answer, 1),
         "vllm_pipeline_parallel_size": plan.take("rollout.pp") if vllm else None,
@@ -424,7 +446,16 @@ EXPORTERS = (
         title=_TITLE,
         ending=".sh",
         write=_write,
-        says=(*SAYS, "layout.zero", "layout.cp", "rollout.pp", "rollout.max_sequences", "rollout.offload", "gpus"),
+        says=(
+            *SAYS,
+            "layout.zero",
+            "layout.cp",
+            "rollout.pp",
+            "rollout.max_sequences",
+            "rollout.offload",
+            "rollout.gpus",
+            "gpus",
+        ),
         added=ADDED,
     ),
 )

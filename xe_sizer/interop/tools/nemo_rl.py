@@ -24,6 +24,7 @@ from xe_sizer.interop.huggingface import (
     assume_micro_batch,
     named_adapter,
     shard_sizes,
+    state_model_pool,
     state_models,
     state_optimizer,
     state_oversampling,
@@ -50,7 +51,7 @@ from xe_sizer.interop.values import (
     switch,
     word_of,
 )
-from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, yaml_text
+from xe_sizer.interop.write import LEARNING_RATE, NULL, Added, Exporter, ToolFiles, yaml_text
 from xe_sizer.profiles.catalogue import Registry
 
 if TYPE_CHECKING:
@@ -239,10 +240,12 @@ def _job(draft: Draft, section: str, backend: str) -> None:
     named = next((each for name, each in draft.keys.items() if name.startswith(f"{section}.")), None)
     adapters = draft.on(f"{backend}{_ADAPTERS[backend]}enabled")
     writes = any(name.startswith(f"{_POLICY}generation.") for name in draft.keys)
-    job = "distill-on-policy" if section == "distillation" and writes else _SECTIONS[section]
+    taught = draft.on(f"{_TEACHERS}enabled")
+    on_policy = writes and (section == "distillation" or taught is not None)
+    job = "distill-on-policy" if on_policy else _SECTIONS[section]
     if adapters is not None and job == huggingface.SFT:
         draft.state("job", huggingface.LORA, adapters)
-    draft.state("job", job, named)
+    draft.state("job", job, taught or named)
     if adapters is not None:
         _state_adapters(draft, f"{backend}{_ADAPTERS[backend]}")
 
@@ -426,6 +429,7 @@ def _saving(draft: Draft, section: str) -> None:
 # What a recipe says of an iteration: prompts, answers, the engine, and models beside the policy.
 
 _ITERATES = ("grpo", "ppo", "distillation")
+_FILTERS = ("grpo", "ppo")  # leave prompts without a lesson out
 _WRITES = ("grpo", "ppo", "distill-on-policy")
 _GENERATION = f"{_POLICY}generation."
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "megatron": "vllm", "dynamo": "vllm"}
@@ -483,11 +487,11 @@ def _answers(draft: Draft, section: str) -> None:
         draft.set_aside("rollout.max_output_tokens", "a prompt and its answer share train.seq_len")
     _passes(draft)
     _extra_prompts(draft, section)
-    if section == "distillation":
+    if draft.fact("job") == "distill-on-policy":
         draft.default("train.reference", "none")
+        _taught(draft, section)
     else:
         _reference(draft)
-    if section != "distillation":
         _rated(draft, section)
 
 
@@ -523,15 +527,51 @@ def _rated(draft: Draft, section: str) -> None:
     state_models(draft, {"train.reward_model": ("env.reward_model.model_name",)}, beside=rates is not None)
     if rates is None:
         draft.default("train.reward_model", "none", "a function rates answers")
-        return
-    nodes, each = (draft.take(f"env.reward_model.resources.{name}") for name in ("num_nodes", "gpus_per_node"))
+    else:
+        _own_gpus(draft, "reward", _REWARD + "resources.")
+        split = draft.take(f"{_REWARD}dtensor_cfg.tensor_parallel_size")
+        draft.state("reward.tp", draft.value(split, positive), split)
+
+
+def _own_gpus(draft: Draft, pool: str, group: str) -> None:
+    """GPUs of a model beside the policy out of those of the cluster: whole nodes, or a part of the only one."""
+    nodes, each = (draft.take(f"{group}{name}") for name in ("num_nodes", "gpus_per_node"))
     sizes = draft.value(nodes, positive) or 1, draft.value(each, positive)
-    gpus = draft.facts.get("gpus")
-    if isinstance(sizes[0], int) and isinstance(sizes[1], int) and gpus is not None and isinstance(gpus.value, int):
-        count = sizes[0] * sizes[1]
-        note = f"without the {count} of the reward model, which is taken to share those of the policy"
-        draft.replace("gpus", replace(gpus, value=max(gpus.value - count, 1), note=note))
-        draft.drop("nodes")
+    cluster, whole = draft.facts.get("gpus"), draft.value(draft.peek("cluster.gpus_per_node"), positive)
+    several = draft.value(draft.peek("cluster.num_nodes"), positive) != 1
+    if cluster is None or not all(isinstance(one, int) for one in (*sizes, cluster.value, whole)):
+        return
+    number, own, total, node = (int(str(one)) for one in (*sizes, cluster.value, whole))
+    draft.replace("gpus", replace(cluster, value=max(total - number * (node if several else own), 1)))
+    state_model_pool(draft, pool, number * own, each or nodes)
+
+
+def _taught(draft: Draft, section: str) -> None:
+    """The teacher: spread as the policy is, on the same GPUs or on others, and what it says of a token.
+
+    A teacher on other GPUs says of the answer's own words how likely they are (nemo_rl/algorithms/opd.py).
+    """
+    apart = draft.on(f"{_TEACHERS}non_colocated_teachers.enabled")
+    names = [name for name in draft.keys if name.startswith(f"{_TEACHERS}teacher_model_by_agent_name.")]
+    for other in names[1:]:
+        draft.lose(other, "teaches a part of the prompts; the first teacher is taken for all")
+    state_models(draft, {"train.teacher_model": tuple(names[:1])})
+    words = draft.take("distillation.topk_logits_k") if section == "distillation" else None
+    if section == "distillation":
+        draft.state("train.teacher_top_k", draft.value(words, positive), words)
+        draft.default("train.teacher_top_k", _TOP_K)
+    else:
+        draft.default("train.teacher_top_k", 1, "log-probabilities of the answer's own words")
+    if apart is not None:
+        group = f"{_TEACHERS}non_colocated_teachers.default_teacher_cfg."
+        _own_gpus(draft, "teacher", group)
+        for key, name in (("tp", "tensor"), ("pp", "pipeline")):
+            size = draft.take(f"{group}{name}_model_parallel_size")
+            draft.state(f"teacher.{key}", draft.value(size, positive), size)
+
+
+_REWARD, _TEACHERS = "env.reward_model.", "on_policy_distillation."
+_TOP_K = 64  # words of a token that a teacher sends, in examples/configs/distillation_math.yaml
 
 
 def _is_rated(draft: Draft) -> bool:
@@ -577,7 +617,8 @@ def _write(plan: Plan) -> ToolFiles:
     if job not in _JOBS:
         hint = f"jobs that it has are {', '.join(_JOBS)}"
         raise InputError(Problem(f"{_TITLE} does not do {job}", plan.where("job"), hint))
-    section, base, program = _JOBS[job]
+    apart = plan.peek("teacher.gpus") is not None
+    section, base, program = _JOBS["grpo" if apart else job]
     megatron = _wants_megatron(plan)
     backend = _write_megatron(plan) if megatron else _write_dtensor(plan)
     values: dict[str, Any] = {
@@ -587,6 +628,7 @@ def _write(plan: Plan) -> ToolFiles:
         "checkpointing": _write_saving(plan),
         "policy": {**_write_policy(plan), **backend, **_write_optimizer(plan, megatron=megatron)},
         **_write_models(plan, section, backend),
+        **(_write_apart(plan) if apart else {}),
         "data": _write_data(plan),
         "cluster": {"gpus_per_node": _per_node(plan), "num_nodes": plan.take("nodes", 1)},
     }
@@ -619,7 +661,7 @@ def _write_section(plan: Plan, section: str) -> dict[str, Any]:
     }
     if section not in _ITERATES:
         return values
-    over = plan.take("rollout.oversampling", 1)
+    over = plan.take("rollout.oversampling", 1) if section in _FILTERS else 1
     values |= {
         "num_prompts_per_step": round(plan.take("rollout.prompts")),
         "num_generations_per_prompt": plan.take("rollout.group", 1),
@@ -629,7 +671,9 @@ def _write_section(plan: Plan, section: str) -> dict[str, Any]:
     }
     ahead = plan.take("rollout.asynchronous", False)
     if section == "distillation":
-        return values
+        return values | {"topk_logits_k": plan.take("train.teacher_top_k")}
+    if plan.peek("teacher.gpus") is not None:
+        values["adv_estimator"] = {"name": "opd"}
     return values | {
         f"async_{section}": {
             "enabled": ahead,
@@ -810,22 +854,94 @@ def _write_pools(plan: Plan) -> dict[str, Any]:
     return {"enabled": False, "resources": resources}
 
 
-def _write_models(plan: Plan, section: str, backend: dict[str, Any]) -> dict[str, Any]:
-    """Critic and teacher, spread as the policy is. Raises InputError: a reward model beside the policy."""
-    if section == "ppo" and plan.peek("train.reward_model") != NONE:
-        hint = "leave the rating to a function: --reward-model none"
+def _is_rating(plan: Plan) -> bool:
+    """Whether a reward model rates: with a critic one does unless it is ruled out."""
+    model = plan.peek("train.reward_model")
+    return plan.peek("job") in _RATED and model != NONE and (model is not None or plan.peek("job") == "ppo")
+
+
+_RATED = ("grpo", "ppo")
+
+
+def _write_own_gpus(plan: Plan, pool: str) -> dict[str, int]:
+    """GPUs of a model beside the policy: whole nodes, or a part of the only one. Raises InputError: neither."""
+    own, nodes, each = plan.take(f"{pool}.gpus"), plan.peek("nodes", 1), _per_node(plan)
+    if nodes > 1 and own % each:
+        hint = f"give a multiple of the {each} GPUs of a node"
+        what = f"{_TITLE} has whole nodes for a model beside the policy, not {own} GPUs"
+        raise InputError(Problem(what, plan.where(f"{pool}.gpus"), hint))
+    return {"gpus_per_node": min(own, each), "num_nodes": max(own // each, 1)}
+
+
+def _write_reward(plan: Plan) -> dict[str, Any]:
+    """The environment that a reward model is, on GPUs of its own. Raises InputError: it has none."""
+    if plan.peek("reward.gpus") is None:
+        hint = "give it some: --reward-gpus; or leave the rating to a function: --reward-model none"
         where = plan.where("train.reward_model")
         raise InputError(Problem(f"{_TITLE} has a reward model on GPUs of its own alone", where, hint))
+    return {
+        "model_name": plan.take("train.reward_model") or "REWARD_MODEL",
+        "tokenizer": {"name": "${env.reward_model.model_name}"},
+        "precision": "bfloat16",
+        "batch_size": "${policy.train_micro_batch_size}",
+        "checkpoint_path": NULL,
+        "max_model_len": plan.peek("train.seq_len"),
+        "offload_optimizer_for_logprob": False,
+        "resources": _write_own_gpus(plan, "reward"),
+        "dtensor_cfg": {
+            "_v2": True,
+            "enabled": True,
+            "sequence_parallel": False,
+            "tensor_parallel_size": plan.take("reward.tp", 1),
+            "context_parallel_size": 1,
+            "custom_parallel_plan": NULL,
+            "cpu_offload": False,
+            "activation_checkpointing": False,
+        },
+        "reward_model_cfg": {"enabled": True, "reward_model_type": "bradley_terry"},
+        "dynamic_batching": {"enabled": False},
+        "sequence_packing": {"enabled": False},
+        "max_grad_norm": NULL,
+    }
+
+
+def _write_apart(plan: Plan) -> dict[str, Any]:
+    """A teacher on GPUs of its own, which asynchronous GRPO alone has. Raises InputError: the pools take turns."""
+    if not (plan.peek("rollout.asynchronous") and plan.peek("rollout.gpus")):
+        hint = "write answers ahead on GPUs of their own: --asynchronous, --rollout-gpus; or leave teacher.gpus out"
+        what = f"{_TITLE} has a teacher on GPUs of its own where answers are written ahead alone"
+        raise InputError(Problem(what, plan.where("teacher.gpus"), hint))
+    if plan.peek("train.teacher_top_k") == 1:
+        plan.said("train.teacher_top_k")
+    sizes = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp"}
+    own = {name: plan.take(f"teacher.{key}", 1) for name, key in sizes.items()}
+    return {
+        "on_policy_distillation": {
+            "enabled": True,
+            "teacher_model_by_agent_name": {"default_teacher": plan.take("train.teacher_model")},
+            "default_teacher_alias": "default_teacher",
+            "strict_agent_name_match": False,
+            "non_colocated_teachers": {
+                "enabled": True,
+                "default_teacher_cfg": {**own, **_write_own_gpus(plan, "teacher")},
+            },
+        }
+    }
+
+
+def _write_models(plan: Plan, section: str, backend: dict[str, Any]) -> dict[str, Any]:
+    """Critic and teacher, spread as the policy is, and the reward model. Raises InputError: it shares their GPUs."""
+    rated = {"env": {"reward_model": _write_reward(plan)}} if _is_rating(plan) else {}
     alike = {name: {key: value for key, value in each.items() if key not in ("lora_cfg", "peft")}
              for name, each in backend.items()}  # fmt: skip
     if section == "ppo":
-        return {"value": {"model_name": plan.take("train.critic_model"), **alike}}
+        return {"value": {"model_name": plan.take("train.critic_model"), **alike}, **rated}
     if section == "distillation":
         length = plan.peek("train.seq_len")
         return {
             "teacher": {"model_name": plan.take("train.teacher_model"), "max_total_sequence_length": length, **alike}
         }
-    return {}
+    return rated
 
 
 def _write_data(plan: Plan) -> dict[str, Any]:
@@ -835,7 +951,7 @@ def _write_data(plan: Plan) -> dict[str, Any]:
     return {
         "train": {_INSTEAD: True, "data_path": "DATASET"},
         "validation": {_INSTEAD: True, "data_path": "VALIDATION_DATASET"} if tested else None,
-        "default": {"dataset_name": kind},
+        "default": {"dataset_name": kind, "env_name": "reward_model" if _is_rating(plan) else None},
     }
 
 
@@ -848,7 +964,8 @@ SAYS = (
     "rollout.group", "rollout.updates", "rollout.max_output_tokens", "rollout.engine", "rollout.tp", "rollout.pp",
     "rollout.ep", "rollout.gpus", "rollout.gpu_memory_utilization", "rollout.max_sequences",
     "rollout.log_prob_micro_batch", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial",
-    "rollout.oversampling", "gpus",
+    "rollout.oversampling", "reward.gpus", "reward.tp", "teacher.gpus", "teacher.tp", "teacher.pp",
+    "train.teacher_top_k", "gpus",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

@@ -44,7 +44,7 @@ from xe_sizer.interop.values import (
 from xe_sizer.interop.write import LEARNING_RATE, Added, Exporter, ToolFiles, command_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xe_sizer.interop.draft import Draft
     from xe_sizer.interop.huggingface import Stated
@@ -441,7 +441,8 @@ _TRAINERS = {
 }  # fmt: skip
 _TITLE = "OpenRLHF"
 _PENALTY = 0.01  # for straying from the reference, unasked
-_ESTIMATORS = {"ppo": "gae", "grpo": "group_norm"}
+_ESTIMATORS, _OF_ONE = {"ppo": "gae", "grpo": "group_norm"}, {"ppo": "gae", "grpo": "reinforce"}
+"""How advantages come about, of groups of answers and of single ones, which have no group to be compared with."""
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -463,18 +464,25 @@ def _write(plan: Plan) -> ToolFiles:
         f"{'actor.' if answers else ''}adam.lr": LEARNING_RATE,
         "critic.adam.lr": LEARNING_RATE if job == _JOBS[_RAY] else None,
         "ckpt.save_steps": plan.take("train.checkpoint_every"),
-        "eval.steps": plan.take("train.evaluate_every"),
-        "eval.dataset": "VALIDATION_DATASET" if plan.peek("train.evaluate_every") else None,
+        **({} if answers else _write_evaluation(plan)),
         "ckpt.output_dir": "output",
     }
     if job == "dpo" and plan.peek("train.reference") == COPY:
         plan.said("train.reference")
     nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
+    if answers and flags["reward.model_name_or_path"] is None:
+        flags |= _write_evaluation(plan)
     if answers:
         return ToolFiles(command_text(["python3", "-m", f"openrlhf.cli.train_{trainer}"], flags))
     machines = ["--num_nodes", str(nodes)] if nodes > 1 else []
     words = ["deepspeed", *machines, "--num_gpus", str(gpus // nodes), "--module", f"openrlhf.cli.train_{trainer}"]
     return ToolFiles(command_text(words, flags))
+
+
+def _write_evaluation(plan: Plan) -> dict[str, Any]:
+    """When it evaluates; answers only where a function rates them (openrlhf/cli/train_ppo_ray.py)."""
+    every = plan.take("train.evaluate_every")
+    return {"eval.steps": every, "eval.dataset": "VALIDATION_DATASET" if every else None}
 
 
 def _write_batches(plan: Plan, *, answers: bool) -> dict[str, Any]:
@@ -549,15 +557,9 @@ def _write_adapters(plan: Plan) -> dict[str, Any]:
 
 def _write_answers(plan: Plan) -> dict[str, Any]:
     """Prompts and answers, the engine, and the models beside the actor. Raises InputError: GPUs shared otherwise."""
-    job, writing = plan.peek("job"), plan.take("rollout.gpus")
-    nodes, gpus, tp = plan.peek("nodes", 1), plan.peek("gpus"), plan.take("rollout.tp", 1)
-    training = gpus - (writing or 0)
-    each = gpus // nodes
-    machines = math.ceil(training / each)
-    if training % machines:
-        hint = f"give a multiple of the {each} GPUs of a node"
-        raise InputError(Problem(f"{_TITLE} trains on alike nodes", plan.where("rollout.gpus"), hint))
-    ahead, carried = plan.take("rollout.asynchronous", False), plan.take("rollout.partial", False)
+    job, writing, tp = plan.peek("job"), plan.take("rollout.gpus"), plan.take("rollout.tp", 1)
+    ahead = plan.take("rollout.asynchronous", False)
+    carried = ahead and plan.take("rollout.partial", False)  # which goes on only where answers are written ahead
     if plan.peek("rollout.engine", "vllm") == "vllm":
         plan.said("rollout.engine")
     kept = plan.peek("train.reference")
@@ -568,18 +570,9 @@ def _write_answers(plan: Plan) -> dict[str, Any]:
         plan.said("rollout.sleep")
     if moved in ((NO_OFFLOAD, OPTIMIZER) if not writing else (NO_OFFLOAD,)):
         plan.said("rollout.offload")
-    together = not writing or ahead
-    if not together and job == _JOBS[_RAY]:
-        hint = "let all models share the GPUs, or write answers ahead: --asynchronous"
-        what = f"{_TITLE} has critic and reward model on GPUs of their own beside an engine that has some too"
-        raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
+    roles = {"ref": kept not in (NONE, None), "critic": job == _JOBS[_RAY], "reward": _is_rated(plan)}
+    pools, training = _write_pools(plan, [role for role, there in roles.items() if there], writing)
     rated = plan.take("train.reward_model")
-    roles = {"actor": True, "ref": kept not in (NONE, None), "critic": job == _JOBS[_RAY], "reward": _is_rated(plan)}
-    pools = {
-        f"{role}.{name}": count
-        for role, there in roles.items() if there
-        for name, count in (("num_nodes", machines), ("num_gpus_per_node", training // machines))
-    }  # fmt: skip
     return {
         **pools,
         "vllm.num_engines": max((writing or training) // (tp * plan.take("rollout.pp", 1)), 1),
@@ -587,21 +580,70 @@ def _write_answers(plan: Plan) -> dict[str, Any]:
         "vllm.gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
         "vllm.enable_sleep": asleep == "weights-to-host" and not writing,
         "ds.enable_sleep": moved != NO_OFFLOAD and not writing,
-        "train.colocate_all": together,
-        "train.colocate_actor_ref": not together and roles["ref"],
         "train.async_enable": ahead,
         "train.async_queue_size": plan.take("rollout.max_staleness") if ahead else None,
         "train.partial_rollout_enable": carried,
         "rollout.batch_size": round(plan.take("rollout.prompts")),
         "rollout.n_samples_per_prompt": plan.take("rollout.group", 1),
         "rollout.max_new_tokens": plan.take("rollout.max_output_tokens"),
-        "algo.advantage.estimator": _ESTIMATORS[job],
+        "algo.advantage.estimator": _ESTIMATORS[job] if plan.peek("rollout.group", 1) > 1 else _OF_ONE[job],
         "algo.kl.init_coef": _PENALTY if roles["ref"] else 0,
         "critic.model_name_or_path": plan.take("train.critic_model"),
         "reward.model_name_or_path": (rated or "REWARD_MODEL") if roles["reward"] else None,
         "reward.remote_url": None if roles["reward"] else "REWARD_FUNCTION",
         "data.prompt_dataset": "DATASET",
     }
+
+
+_SECTIONS = {"ref": "reference", "critic": "critic", "reward": "reward"}
+"""Models beside the actor by what OpenRLHF calls them, with their sections."""
+
+
+def _write_pools(plan: Plan, roles: Sequence[str], writing: int | None) -> tuple[dict[str, Any], int]:
+    """GPUs of the actor and of the models beside it, and how many train the actor.
+
+    All share the actor's where the engine does, or where it writes ahead and none has its own. Else the reference may
+    share the actor's GPUs, the reward model the critic's, and the others have their own.
+
+    roles : models beside the actor; writing : GPUs that only write answers. Raises InputError: GPUs shared otherwise
+    """
+    own = {role: plan.take(f"{section}.gpus") for role, section in _SECTIONS.items() if role in roles}
+    apart = {role: gpus for role, gpus in own.items() if gpus}
+    training = plan.peek("gpus") - (writing or 0) - sum(apart.values())
+    together = not writing or (plan.peek("rollout.asynchronous", False) and not apart)
+    shared = bool(plan.take("reward.with_critic")) and "reward" in roles
+    if apart and not writing:
+        hint = "give the engine some too: --rollout-gpus"
+        what = f"{_TITLE} has GPUs for models beside the actor only where the engine has its own"
+        raise InputError(Problem(what, plan.where(f"{_SECTIONS[next(iter(apart))]}.gpus"), hint))
+    missing = [role for role in roles if role not in ("ref", *apart) and not (role == "reward" and shared)]
+    if missing and not together:
+        sizes = ", ".join(f"--{_SECTIONS[role]}-gpus" for role in missing)
+        hint = f"say how many: {sizes}; or let all models share the GPUs, or write answers ahead: --asynchronous"
+        what = (
+            f"{_TITLE} has the {missing[0]}{' model' if missing[0] == 'reward' else ''} on GPUs of its own beside an "
+        )
+        raise InputError(Problem(f"{what}engine that has some too", plan.where("rollout.gpus"), hint))
+    for section in (_SECTIONS[role] for role in apart):
+        if plan.peek(f"{section}.tp", 1) == plan.peek("layout.tp", 1):  # one number is that of all models
+            plan.said(f"{section}.tp")
+    counts = {"actor": training, **{role: apart.get(role, training) for role in roles}}
+    if shared and "critic" in apart:
+        counts["reward"] = apart["critic"]
+    values: dict[str, Any] = {}
+    for role, gpus in counts.items():
+        machines = math.ceil(gpus / (plan.peek("gpus") // plan.peek("nodes", 1)))
+        if gpus % machines:
+            where = plan.where(f"{_SECTIONS.get(role, 'rollout')}.gpus")
+            raise InputError(
+                Problem(f"{_TITLE} has alike nodes for a model, not {gpus} GPUs", where, "give a multiple")
+            )
+        values |= {f"{role}.num_nodes": machines, f"{role}.num_gpus_per_node": gpus // machines}
+    return values | {
+        "train.colocate_all": together,
+        "train.colocate_actor_ref": not together and "ref" in roles and "ref" not in apart,
+        "train.colocate_critic_reward": not together and shared,
+    }, training
 
 
 def _is_rated(plan: Plan) -> bool:
@@ -616,7 +658,8 @@ SAYS = (
     "train.fused_kernels", "layout.tp", "layout.cp", "layout.zero", "layout.recompute", "layout.offload", "lora.rank",
     "lora.targets", "lora.alpha", "lora.dropout", "rollout.prompts", "rollout.group", "rollout.updates",
     "rollout.max_output_tokens", "rollout.tp", "rollout.gpus", "rollout.gpu_memory_utilization", "rollout.sleep",
-    "rollout.offload", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial", "train.reference", "gpus",
+    "rollout.offload", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial", "train.reference",
+    "critic.gpus", "reward.gpus", "reference.gpus", "reward.with_critic", "gpus",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

@@ -6,15 +6,20 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xe_sizer.errors import InputError, Problem
 from xe_sizer.interop import huggingface
 from xe_sizer.interop.draft import Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     ADDED,
+    LINEAR_LOG_PROBABILITIES,
     SAYS,
+    SERVER_FILE,
+    served_apart,
     state_group_answers,
     state_models,
     state_scored_answers,
+    state_server,
     trainer_sharding,
     trl_settings,
     trl_trainer,
@@ -37,12 +42,27 @@ if TYPE_CHECKING:
 
 def _write(plan: Plan) -> ToolFiles:
     values = trl_settings(plan) | trainer_sharding(plan)
-    nodes, gpus = plan.take("nodes", 1), plan.take("gpus")
+    if values.get("vllm_mode") != "server":
+        return ToolFiles(yaml_text(values), run=_run(plan, plan.take("gpus"), plan.take("nodes", 1)))
+    if plan.peek("nodes", 1) > 1 and plan.peek("rollout.gpus") > plan.peek("gpus") // plan.peek("nodes"):
+        what, hint = "TRL's server has one node", "give the engine the GPUs of one node"
+        raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
+    served = served_apart(plan, TOOL.title, ["trl", "vllm-serve"])
+    run = f"{served.devices} {_run(plan, served.gpus, served.nodes)}".strip()
+    told = (f"{SERVER_FILE} starts the engine, before the trainer",)
+    return ToolFiles(yaml_text(values), {SERVER_FILE: served.script}, run=run, told=told)
+
+
+def _run(plan: Plan, gpus: int, nodes: int) -> str:
     machines = f" --num_machines {nodes}" if nodes > 1 else ""
-    return ToolFiles(yaml_text(values), run=f"trl {trl_trainer(plan)} --config FILE --num_processes {gpus}{machines}")
+    return f"trl {trl_trainer(plan)} --config FILE --num_processes {gpus}{machines}"
 
 
-EXPORTERS = (Exporter(name="trl", title="TRL", ending=".yaml", write=_write, says=(*SAYS, "layout.zero"), added=ADDED),)
+EXPORTERS = (
+    Exporter(
+        name="trl", title="TRL", ending=".yaml", write=_write, says=(*SAYS, "layout.zero", "rollout.gpus"), added=ADDED
+    ),
+)
 
 
 # TRL's keys: what each says, what is lost with it, and which trainer a key belongs to.
@@ -188,6 +208,7 @@ def _read(draft: Draft, source: Source) -> None:
     if offloaded is not None:
         draft.state("layout.offload", ACTIVATIONS, offloaded)
     huggingface.state_launch(draft, source, _starts)
+    state_server(draft, source)
 
 
 def _is_rloo(draft: Draft, source: Source) -> bool:
@@ -330,7 +351,6 @@ def _padding(draft: Draft, trainer: str) -> None:
         draft.default("train.padding", "longest-in-micro-batch")
 
 
-LINEAR_LOG_PROBABILITIES = "linear-log-probabilities"
 _LIGER_LOSSES = (DPO, KTO, GRPO, DISTILL)
 """Trainers that compute their loss in chunks where Liger's kernels are on (trl/trainer/dpo_trainer.py and its kin)."""
 

@@ -17,6 +17,7 @@ from xe_sizer.interop.draft import Key, Table, globs
 from xe_sizer.interop.huggingface import (
     ACTIVATIONS,
     LIGER_KERNELS,
+    LINEAR_LOG_PROBABILITIES,
     OPTIMIZER,
     PARAMS,
     adapted_modules,
@@ -40,10 +41,10 @@ from xe_sizer.interop.values import (
     Unread,
     Written,
     above_zero,
+    above_zero_or_off,
     interval,
     inverse,
     is_on,
-    number,
     plain,
     positive,
     positive_or_open,
@@ -61,13 +62,13 @@ if TYPE_CHECKING:
     from xe_sizer.interop.values import Keys
     from xe_sizer.interop.write import Plan
 
-# verl commands for reinforcement learning: Hydra overrides of its PPO trainer, with FSDP or Megatron under it.
+# verl commands for reinforcement learning: Hydra overrides of its PPO trainers, with FSDP or Megatron under them.
 #
-# Keys: verl/trainer/config (read at 0.8).
+# Keys: verl/trainer/config and verl/experimental/{fully_async_policy,one_step_off_policy}/config (read at 0.9).
 
 _ROOT = "actor_rollout_ref."
 _ACTOR, _MODEL, _ROLLOUT = f"{_ROOT}actor.", f"{_ROOT}model.", f"{_ROOT}rollout."
-_ESTIMATORS = {"ppo": "gae", "grpo": "grpo"}
+_ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "distill-on-policy": "grpo"}
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "hf-transformers", "trtllm": "tensorrt-llm"}
 _MEGATRON_SIZES = {
     "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size", "cp": "context_parallel_size",
@@ -82,8 +83,19 @@ SAYS = (
     "layout.offload", "lora.rank", "rollout.prompts", "rollout.group", "rollout.updates", "rollout.max_output_tokens",
     "rollout.engine", "rollout.tp", "rollout.gpu_memory_utilization", "rollout.max_sequences", "rollout.offload",
     "rollout.log_prob_micro_batch",
-    "rollout.sleep", "train.reference", "gpus",
+    "rollout.sleep", "rollout.gpus", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial",
+    "environment.turns", "environment.turn_tokens", "reward.gpus", "reward.engine", "reward.tp",
+    "train.teacher_model", "train.teacher_top_k", "teacher.gpus", "teacher.engine", "teacher.tp",
+    "train.fused_kernels", "train.reference", "gpus",
 )  # fmt: skip
+_TOGETHER, _ONE_AHEAD, _QUEUE = (
+    f"verl.{name}" for name in (
+        "trainer.main_ppo", "experimental.one_step_off_policy.main_ppo",
+        "experimental.fully_async_policy.fully_async_main",
+    )
+)  # fmt: skip
+"""Trainers: engine and trainer on the same GPUs; the engine one iteration ahead on its own; answers from a queue."""
+_CONFIGURATIONS = {_TOGETHER: "ppo", _ONE_AHEAD: "one_step_off_ppo", _QUEUE: "fully_async_ppo"}
 
 
 def _write(plan: Plan) -> ToolFiles:
@@ -94,38 +106,66 @@ def _write(plan: Plan) -> ToolFiles:
     plan.said("job", "optimizer", "precision", "attention", "train.padding", "train.grad_accum")
     megatron = any(plan.peek(f"layout.{ranks}", 1) > 1 for ranks in _SPLIT)
     section = "megatron" if megatron else "fsdp_config"
-    words = ["python3", "-m", "verl.trainer.main_ppo"]
+    program = _chosen_program(plan)
+    words = ["python3", "-m", program]
     if megatron:
-        words += ["--config-path=config", "--config-name=ppo_megatron_trainer.yaml"]
+        words += ["--config-path=config", f"--config-name={_CONFIGURATIONS[program]}_megatron_trainer.yaml"]
     values = {
         "algorithm.adv_estimator": _ESTIMATORS[job],
         f"{_MODEL}path": plan.take("model"),
         "data.train_files": "DATASET",
         "data.val_files": "VALIDATION_DATASET",
         f"{_ACTOR}optim.lr": LEARNING_RATE,
-        **_write_batches(plan),
+        **_write_batches(plan, program),
         **_answers(plan),
+        **_write_turns(plan),
         **(_under_megatron(plan) if megatron else _under_fsdp(plan)),
         **_write_waiting(plan, section),
         **_write_passes(plan, section),
         **_beside(plan),
+        **_write_teacher(plan),
         **_adapters(plan),
-        **_run(plan),
+        **_run(plan, program),
     }
     return ToolFiles(override_text(words, values))
 
 
-def _write_batches(plan: Plan) -> dict[str, Any]:
-    """Prompts of an iteration and of an optimizer step, and the lengths of prompts and answers."""
+def _chosen_program(plan: Plan) -> str:
+    """The trainer, by where answers are written and how far ahead.
+
+    One iteration ahead answers are ended before the weights change. What is further ahead, goes on with new weights, or
+    takes turns with the training on other GPUs has the trainer that takes answers from a queue.
+    """
+    if plan.peek("rollout.gpus") is None:
+        return _TOGETHER
+    ahead, carried = plan.peek("rollout.asynchronous", False), plan.peek("rollout.partial", False)
+    return _ONE_AHEAD if ahead and not carried and plan.peek("rollout.max_staleness", 1) == 1 else _QUEUE
+
+
+def _write_batches(plan: Plan, program: str) -> dict[str, Any]:
+    """Prompts of an iteration and of an optimizer step, and the lengths of prompts and answers.
+
+    Of a queue the trainer takes mini-batches, as many as an iteration has between two transfers of weights.
+    """
     group, length = plan.take("rollout.group", 1), plan.take("train.seq_len")
     answer = int(plan.take("rollout.max_output_tokens", length // 2))
-    batch = plan.take("train.global_batch")
+    batch, prompts = plan.take("train.global_batch"), round(plan.take("rollout.prompts"))
+    queued, mini = program == _QUEUE, max(batch // group, 1) if batch else prompts
+    ahead, steps = plan.take("rollout.asynchronous", False), plan.peek("train.steps")
+    carried, stale = queued and plan.take("rollout.partial", False), plan.take("rollout.max_staleness", 1)
+    answer += _added_tokens(plan)
     return {
-        "data.train_batch_size": round(plan.take("rollout.prompts")),
+        "data.train_batch_size": 0 if queued else prompts,
+        "data.gen_batch_size": 1 if queued else None,
+        "async_training.staleness_threshold": (stale if ahead else 0) if queued else None,
+        "async_training.require_batches": 1 if queued else None,
+        "async_training.trigger_parameter_sync_step": max(prompts // mini, 1) if queued else None,
+        "async_training.partial_rollout": carried if queued else None,
+        "rollout.total_rollout_steps": (prompts * steps if steps else "null") if queued else None,
         "data.max_prompt_length": max(length - answer, 1),
         "data.max_response_length": answer,
         f"{_ROLLOUT}n": group,
-        f"{_ACTOR}ppo_mini_batch_size": batch // group if batch else None,
+        f"{_ACTOR}ppo_mini_batch_size": mini if batch or queued else None,
         f"{_ACTOR}ppo_micro_batch_size_per_gpu": plan.take("train.micro_batch"),
         f"{_ACTOR}ppo_epochs": plan.take("rollout.updates", 1),
     }
@@ -143,12 +183,36 @@ def _write_passes(plan: Plan, section: str) -> dict[str, Any]:
     }
 
 
+def _added_tokens(plan: Plan) -> int:
+    """Tokens that calls of tools add to an answer, which counts them among its own."""
+    turns, each = plan.peek("environment.turns", 1), plan.peek("environment.turn_tokens", _TURN_TOKENS)
+    return int(math.ceil(turns - 1) * math.ceil(each))
+
+
+_TURN_TOKENS = 256  # that a call adds, unasked
+
+
+def _write_turns(plan: Plan) -> dict[str, Any]:
+    """Calls of tools between the turns of an answer, of which a file of the user's says what they are."""
+    turns, each = plan.take("environment.turns", 1), plan.take("environment.turn_tokens", _TURN_TOKENS)
+    if turns <= 1:
+        return {}
+    group = f"{_ROLLOUT}multi_turn."
+    return {
+        f"{group}enable": True,
+        f"{group}max_assistant_turns": math.ceil(turns),
+        f"{group}max_tool_response_length": math.ceil(each) * _CHARACTERS_OF_TOKEN,
+        f"{group}tool_config_path": "TOOL_CONFIG",
+        f"{_ROLLOUT}agent.default_agent_loop": "tool_agent",
+    }
+
+
 def _answers(plan: Plan) -> dict[str, Any]:
-    """How the engine writes answers, on the GPUs that train."""
-    engine, sleep = plan.peek("rollout.engine"), plan.peek("rollout.sleep")
+    """How the engine writes answers."""
+    engine, apart, sleep = (plan.peek(f"rollout.{key}") for key in ("engine", "gpus", "sleep"))
     if engine in _ENGINES.values():
         plan.said("rollout.engine")
-    if sleep in ("none", "weights-dropped"):
+    if sleep in (("none",) if apart else ("none", "weights-dropped")):
         plan.said("rollout.sleep")
     return {
         f"{_ROLLOUT}name": inverse(_ENGINES).get(engine),
@@ -156,7 +220,7 @@ def _answers(plan: Plan) -> dict[str, Any]:
         f"{_ROLLOUT}pipeline_model_parallel_size": plan.take("rollout.pp"),
         f"{_ROLLOUT}gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
         f"{_ROLLOUT}max_num_seqs": plan.take("rollout.max_sequences"),
-        f"{_ROLLOUT}free_cache_engine": None if sleep is None else sleep != "none",
+        f"{_ROLLOUT}free_cache_engine": None if sleep is None or apart else sleep != "none",
     }
 
 
@@ -175,10 +239,14 @@ def _under_fsdp(plan: Plan) -> dict[str, Any]:
     values |= {key: True if word == offload else None for word, key in moved.items()}
     if plan.peek("train.weights_dtype") in ("fp32", "bf16"):
         values[f"{_ACTOR}fsdp_config.model_dtype"] = plan.take("train.weights_dtype")
-    recompute = plan.peek("layout.recompute")
+    recompute, fused = plan.peek("layout.recompute"), set(plan.peek("train.fused_kernels") or ())
     if recompute in ("full", "none"):
         plan.said("layout.recompute")
+    if fused - {LINEAR_LOG_PROBABILITIES} in (set(), set(LIGER_KERNELS)):
+        plan.said("train.fused_kernels")
     return values | {
+        f"{_MODEL}use_liger": True if fused >= set(LIGER_KERNELS) else None,
+        f"{_MODEL}use_fused_kernels": True if LINEAR_LOG_PROBABILITIES in fused else None,
         f"{_MODEL}use_remove_padding": True,
         f"{_MODEL}enable_gradient_checkpointing": recompute == "full",
     }
@@ -214,13 +282,70 @@ def _write_waiting(plan: Plan, section: str) -> dict[str, Any]:
 
 def _beside(plan: Plan) -> dict[str, Any]:
     """The models beside the actor: reference, critic and reward model."""
-    reward = plan.take("train.reward_model")
+    reward, own = plan.take("train.reward_model"), plan.take("reward.gpus")
     rated = reward not in (None, "none")
-    return {
+    values = {
         f"{_ACTOR}use_kl_loss": plan.take("train.reference") in ("copy", "adapters-off"),
         "critic.model.path": plan.take("train.critic_model"),
-        "reward_model.enable": True if rated else None,
-        "reward_model.model.path": reward if rated else None,
+    }
+    if not rated:
+        return values
+    group = "reward.reward_model."
+    return values | {
+        f"{group}enable": True,
+        f"{group}model_path": reward,
+        f"{group}rollout.name": _write_engine(plan, "reward.engine"),
+        f"{group}rollout.tensor_model_parallel_size": plan.take("reward.tp", 1),
+        f"{group}enable_resource_pool": True if own else None,
+        **(_write_pool(plan, group, "reward.gpus") if own else {}),
+    }
+
+
+def _write_engine(plan: Plan, key: str) -> str:
+    """verl's word for the engine that serves another model; that of the answers where nobody says."""
+    return plan.word(key, inverse(_ENGINES)) or inverse(_ENGINES).get(plan.peek("rollout.engine")) or "vllm"
+
+
+def _write_pool(plan: Plan, group: str, key: str, gpus: int | None = None) -> dict[str, int]:
+    """GPUs of a pool on alike nodes. Raises InputError: there are no such nodes.
+
+    key : of the number of GPUs; gpus : their number, if it is not that of the key
+    """
+    count = gpus or int(plan.take(key))
+    machines = math.ceil(count / (plan.peek("gpus") // plan.peek("nodes", 1)))
+    if count % machines:
+        hint = "give a multiple of the GPUs of a node"
+        raise InputError(Problem(f"verl has alike nodes for a pool, not {count} GPUs", plan.where(key), hint))
+    return {f"{group}nnodes": machines, f"{group}n_gpus_per_node": count // machines}
+
+
+def _write_teacher(plan: Plan) -> dict[str, Any]:
+    """A teacher of the answers, on GPUs of its own. Raises InputError: it has none."""
+    if plan.peek("job") != _DISTILL:
+        return {}
+    if plan.peek("teacher.gpus") is None:
+        raise InputError(
+            Problem("verl has a teacher on GPUs of its own alone", plan.where("job"), "say how many: --teacher-gpus")
+        )
+    words, group = plan.take("train.teacher_top_k"), "distillation."
+    own, several = f"{group}teacher_models.teacher_model.", words is not None and words > 1
+    if words is None:
+        raise InputError(
+            Problem(
+                "verl's teacher sends the likeliest words of a token, not all", plan.where("job"),
+                "say how many: --teacher-top-k",
+            )
+        )  # fmt: skip
+    return {
+        f"{group}enabled": True,
+        **_write_pool(plan, group, "teacher.gpus"),
+        f"{own}model_path": plan.take("train.teacher_model"),
+        f"{own}num_replicas": max(plan.peek("teacher.gpus") // plan.peek("teacher.tp", 1), 1),
+        f"{own}inference.name": _write_engine(plan, "teacher.engine"),
+        f"{own}inference.tensor_model_parallel_size": plan.take("teacher.tp", 1),
+        f"{group}distillation_loss.loss_mode": "forward_kl_topk" if several else "k3",
+        f"{group}distillation_loss.topk": words if several else None,
+        f"{group}distillation_loss.use_task_rewards": False,
     }
 
 
@@ -235,13 +360,15 @@ def _adapters(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _run(plan: Plan) -> dict[str, Any]:
-    """GPUs, and how long the run is: steps are iterations."""
-    nodes = plan.take("nodes", 1)
+def _run(plan: Plan, program: str) -> dict[str, Any]:
+    """GPUs, and how long the run is: steps are iterations, of a queue its prompts."""
+    writing, others = plan.take("rollout.gpus"), (plan.peek("reward.gpus") or 0) + (plan.peek("teacher.gpus") or 0)
+    steps = plan.take("train.steps")
     return {
-        "trainer.nnodes": nodes,
-        "trainer.n_gpus_per_node": plan.take("gpus") // nodes,
-        "trainer.total_training_steps": plan.take("train.steps"),
+        **_write_pool(plan, "trainer.", "gpus", plan.peek("gpus") - (writing or 0) - others),
+        **(_write_pool(plan, "rollout.", "rollout.gpus") if writing else {}),
+        f"{_ROOT}hybrid_engine": False if writing else None,
+        "trainer.total_training_steps": None if program == _QUEUE else steps,
         "trainer.total_epochs": None if plan.peek("train.steps") else plan.take("train.epochs"),
         "trainer.save_freq": plan.take("train.checkpoint_every"),
         "trainer.test_freq": plan.take("train.evaluate_every"),
@@ -399,18 +526,27 @@ _ANSWERS: Mapping[str, Stated] = {
     "tp": ((f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}tensor_parallel_size"), positive, 2),
     "pp": ((f"{ROLLOUT}pipeline_model_parallel_size",), positive, None),
     "ep": ((f"{ROLLOUT}expert_parallel_size",), positive, None),
-    "gpu_memory_utilization": ((f"{ROLLOUT}gpu_memory_utilization",), above_zero, 0.5),
+    "gpu_memory_utilization": (
+        (f"{ROLLOUT}standalone_gpu_memory_utilization", f"{ROLLOUT}gpu_memory_utilization"),
+        above_zero,
+        0.5,
+    ),
     "max_sequences": ((f"{ROLLOUT}max_num_seqs",), positive_or_open, None),
     "weights": ((f"{ROLLOUT}quantization",), word_of(_WEIGHTS), None),
 }
 _POOLS = (("rollout.nnodes", "rollout.n_gpus_per_node"), (f"{ROLLOUT}nnodes", f"{ROLLOUT}n_gpus_per_node"))
 _PER_NODE = 8
-_STALE = 0.1  # share of answers of an earlier iteration, unasked
+_STREAMS, _ONE_STEP = "fully_async", "one_step_off"  # in the names of trainers that have GPUs for the engine alone
+_TOOL_LOOP, _TOOL_CHARACTERS = "toolagent", 256  # the loop that calls tools; characters of what one answers, unasked
+_CHARACTERS_OF_TOKEN = 4  # assumed: of English text and code in vocabularies of 100,000 words and more
 _SYNCHRONISED = 4  # steps of the trainer between two transfers of weights, unasked
 
 
-def state_other_pool(draft: Draft) -> None:
-    """State the GPUs that only write answers while others train, where the files have a section of them."""
+def state_other_pool(draft: Draft, *, ahead: bool, streams: bool) -> None:
+    """State the GPUs that only write answers while others train, where the files have a section of them.
+
+    ahead : whether the trainer has such GPUs unasked; streams : whether it takes answers as they end
+    """
     for nodes, each in _POOLS:
         number_of, gpus = draft.take(nodes), draft.take(each)
         found = gpus or number_of
@@ -420,28 +556,47 @@ def state_other_pool(draft: Draft) -> None:
         size = draft.value(gpus, positive_or_open) or _PER_NODE
         if isinstance(size, int):
             state_pools(draft, count * size, found)
-            draft.state("rollout.asynchronous", True, found)
-            _stale(draft)
+            _stale(draft, found, streams=streams)
         return
+    names = {name for pair in _POOLS for name in pair}
+    if ahead and names.isdisjoint(draft.unread):
+        state_pools(draft, _PER_NODE, None)
+        _stale(draft, None, streams=streams)
 
 
-def _stale(draft: Draft) -> None:
-    """How much older than the weights answers may be: a share of those of an iteration, so the next whole number."""
-    share = draft.take("async_training.staleness_threshold")
+def _stale(draft: Draft, found: Written | None, *, streams: bool) -> None:
+    """How much older than the weights answers may be: a share of those of an iteration, so the next whole number.
+
+    Where no answer may be older, the trainer and the engine take turns, and no answer is carried over.
+
+    found : where the GPUs that write answers are named; streams : whether the trainer takes answers as they end
+    """
+    share, goes_on = (draft.take(f"async_training.{name}") for name in ("staleness_threshold", "partial_rollout"))
+    most = draft.value(share, above_zero_or_off)
+    if share is not None and not most:
+        draft.state("rollout.asynchronous", False, share, "no answer is older than the weights")
+        return
+    if found is not None:
+        draft.state("rollout.asynchronous", True, found)
+    draft.default("rollout.asynchronous", True)
     if share is not None:
-        draft.state("rollout.max_staleness", max(math.ceil(float(str(draft.value(share, number) or _STALE))), 1), share)
-    goes_on = draft.take("async_training.partial_rollout")
+        draft.state("rollout.max_staleness", max(math.ceil(float(str(most))), 1), share)
+    draft.default("rollout.max_staleness", 1)
     if goes_on is not None:
         draft.state("rollout.partial", is_on(goes_on.value), goes_on)
+    elif streams and "async_training.partial_rollout" not in draft.unread:
+        draft.default("rollout.partial", True, "answers are interrupted and go on with new weights")
 
 
-def state_answers(draft: Draft) -> None:
-    """How answers are written, and what waits in host memory meanwhile."""
-    _between_transfers(draft)
+def state_answers(draft: Draft, *, streams: bool) -> None:
+    """How answers are written, and what waits in host memory meanwhile; streams : as of `state_other_pool`."""
+    if streams and draft.fact("rollout.gpus") is not None:
+        _between_transfers(draft)
     group = draft.take("rollout.n") if draft.peek(f"{ROLLOUT}n") is None else None
     if group is not None:
         draft.state("rollout.group", draft.value(group, positive), group)
     state_rollout(draft, _ANSWERS)
+    _turns(draft)
     _log_probabilities(draft)
     generated, filters = draft.take("data.gen_batch_size"), draft.on("algorithm.filter_groups.enable")
     if filters is not None and draft.fact("rollout.gpus") is None:
@@ -450,6 +605,42 @@ def state_answers(draft: Draft) -> None:
     if kept is not None and draft.fact("rollout.gpus") is None:
         draft.state("rollout.sleep", "weights-dropped" if is_on(kept.value) else "none", kept)
     _waiting(draft)
+
+
+def _turns(draft: Draft) -> None:
+    """Turns of an answer with calls of tools between them: as many as are allowed, as the file has no mean.
+
+    What tools answer counts among the tokens of an answer (experimental/agent_loop/tool_agent_loop.py), which are to
+    be at least half the policy's own here.
+    """
+    group = f"{ROLLOUT}multi_turn."
+    loop = draft.peek(f"{ROLLOUT}agent.default_agent_loop")
+    called = draft.on(f"{group}enable") or (loop if loop is not None and plain(loop.value) == _TOOL_LOOP else None)
+    if called is None:
+        return
+    written = draft.take(f"{group}max_assistant_turns", f"{group}max_turns"), draft.take(f"{group}max_user_turns")
+    own, others = (draft.value(each, positive_or_open) for each in written)
+    limits = [own, others + 1 if isinstance(others, int) else None]
+    turns = min((each for each in limits if isinstance(each, int)), default=None)
+    where = next((each.where for each in written if each is not None), called.where)
+    characters, at_once = (draft.take(f"{group}{name}") for name in ("max_tool_response_length", "max_parallel_calls"))
+    sizes = draft.value(characters, positive) or _TOOL_CHARACTERS, draft.value(at_once, positive) or 1
+    added = math.ceil(math.prod(int(str(size)) for size in sizes) / _CHARACTERS_OF_TOKEN)
+    cut = draft.fact("rollout.max_output_tokens")
+    name = next(name for name, each in draft.keys.items() if each is called)
+    if turns is None or not isinstance(cut, int):
+        draft.lose(name, "calls tools in as many turns as an answer needs; pass --environment-turns")
+        return
+    calls = min(turns - 1, max(cut // 2 // added, 1))
+    note = "as many as an answer may have" if calls == turns - 1 else "as many as leave half of an answer to the policy"
+    draft.assume("environment.turns", calls + 1, f"{note}; --environment-turns for their mean", where)
+    draft.assume("environment.turn_tokens", added, f"{sizes[0]} characters at most, {_CHARACTERS_OF_TOKEN} of a token")
+    own_tokens = replace(
+        draft.facts["rollout.max_output_tokens"], value=cut - calls * added, note=f"{cut} with what {calls} calls add"
+    )
+    draft.replace("rollout.max_output_tokens", own_tokens)
+    tools = next((each for each in ("tool_config_path", "function_tool_path") if f"{group}{each}" in draft.keys), None)
+    draft.lose(f"{group}{tools}" if tools else name, "calls tools whose seconds it does not say: --environment-seconds")
 
 
 def _log_probabilities(draft: Draft) -> None:
@@ -473,15 +664,16 @@ def _log_probabilities(draft: Draft) -> None:
 def _between_transfers(draft: Draft) -> None:
     """Prompts between two transfers of weights, where the trainer takes mini-batches from a queue."""
     names = ("async_training.trigger_parameter_sync_step", "async_training.require_batches")
-    if draft.fact("rollout.gpus") is None or draft.peek(*names) is None:
-        return
     steps, batches = (draft.take(name) for name in names)
-    mini = draft.value(draft.peek(f"{ACTOR}ppo_mini_batch_size"), positive)
+    mini = draft.value(draft.peek(f"{ACTOR}ppo_mini_batch_size"), positive) or _MINI_BATCH
     sizes = mini, draft.value(batches, positive_or_open) or 1, draft.value(steps, positive_or_open) or _SYNCHRONISED
     if all(isinstance(size, int) for size in sizes):
         prompts = math.prod(int(str(size)) for size in sizes)
         note = f"{sizes[2]} steps of {sizes[1]} x {mini} between transfers of weights"
-        draft.state("rollout.prompts", prompts, steps or batches, note)
+        if steps or batches:
+            draft.state("rollout.prompts", prompts, steps or batches, note)
+        elif draft.unread.keys().isdisjoint(names):
+            draft.default("rollout.prompts", prompts, note)
         whole = draft.take("rollout.total_rollout_steps")
         total = draft.value(whole, positive_or_open)
         if isinstance(total, int):
@@ -490,7 +682,7 @@ def _between_transfers(draft: Draft) -> None:
 
 def _waiting(draft: Draft) -> None:
     """What waits in host memory while answers are written."""
-    groups = (f"{ACTOR}fsdp_config.", f"{ACTOR}megatron.")
+    groups = (f"{ACTOR}fsdp_config.", f"{ACTOR}megatron.", f"{ACTOR}veomni.")
     weights = draft.on(*(f"{group}param_offload" for group in groups))
     states = draft.on(*(f"{group}optimizer_offload" for group in groups))
     for moved, found in ((PARAMS, weights), (OPTIMIZER, states)):
@@ -514,6 +706,39 @@ def state_other_models(draft: Draft, *, scored: bool) -> None:
         _reward_pool(draft)
 
 
+def _taught(draft: Draft) -> Written | None:
+    """Switch of a teacher of the answers; with it the teacher, its GPUs and the words that it sends of a token.
+
+    Of several teachers the first is taken for all. Estimates of the divergence ask for the answer's own words alone
+    (trainer/config/distillation, workers/config/distillation.py).
+    """
+    group, teachers = "distillation.", "distillation.teacher_models."
+    on = draft.on(f"{group}enabled")
+    if on is None:
+        return None
+    named = [name for name, each in draft.keys.items() if name.startswith(teachers) and name.endswith(".model_path")]
+    for other in named[1:]:
+        draft.lose(other, "teaches a part of the prompts; the first teacher is taken for all")
+    own = named[0].removesuffix("model_path") if named else teachers
+    state_models(draft, {"train.teacher_model": (f"{own}model_path",)})
+    mode, words = (draft.take(f"{group}distillation_loss.{name}") for name in ("loss_mode", "topk"))
+    whole = mode is not None and "topk" in str(mode.value)
+    draft.state("train.teacher_top_k", (draft.value(words, positive) or _TOP_K) if whole else 1, mode or on)
+    nodes, gpus = (draft.take(f"{group}{name}") for name in ("nnodes", "n_gpus_per_node"))
+    counts = draft.value(nodes, positive_or_open), draft.value(gpus, positive_or_open) or _PER_NODE
+    if isinstance(counts[0], int) and isinstance(counts[1], int):
+        state_model_pool(draft, "teacher", counts[0] * counts[1], gpus or nodes)
+        engine, size = (draft.take(f"{own}inference.{name}") for name in ("name", "tensor_model_parallel_size"))
+        draft.state(
+            "teacher.engine", draft.value(engine or draft.peek(f"{ROLLOUT}name"), word_of(_ENGINES)), engine or on
+        )
+        draft.state("teacher.tp", draft.value(size, positive) or _TEACHER_TP, size or on)
+    return on
+
+
+_TOP_K, _TEACHER_TP = 128, 2  # words of a token, and tensor-parallel GPUs of a teacher, unasked
+
+
 def _reward_pool(draft: Draft) -> None:
     """GPUs of a reward model that has a pool of its own, and the engine that serves it there."""
     groups = ("reward_model.", "reward.reward_model.")
@@ -532,7 +757,7 @@ def _reward_pool(draft: Draft) -> None:
 
 
 _OLD_SFT = "fsdp_sft_trainer"
-_PPO, _GRPO = "ppo", "grpo"
+_PPO, _GRPO, _DISTILL = "ppo", "grpo", "distill-on-policy"
 _LENGTHS = (("data.max_prompt_length", 512), ("data.max_response_length", 512))
 _TOKENS = 16_384  # of a dynamic micro-batch of the actor, unasked
 _SFT_TOKENS = 8_192
@@ -552,8 +777,9 @@ def _read(draft: Draft, source: Source) -> None:
     started = program(source)
     tuned = SFT in started or (not started and not any(name.startswith(ROOT) for name in draft.keys))
     _hardware(draft, source, tuned)
+    streams = _STREAMS in started or any(name.startswith("async_training.") for name in draft.keys)
     if not tuned:
-        state_other_pool(draft)
+        state_other_pool(draft, ahead=streams or _ONE_STEP in started, streams=streams)
     if _is_megatron(draft):
         _megatron(draft, tuned)
     else:
@@ -562,7 +788,7 @@ def _read(draft: Draft, source: Source) -> None:
     if tuned:
         _tuning(draft, old=_OLD_SFT in started or draft.peek("model.partial_pretrain") is not None)
     else:
-        _reinforcement(draft)
+        _reinforcement(draft, streams=streams)
     draft.default("layout.offload", "none")
 
 
@@ -630,12 +856,14 @@ def _fsdp(draft: Draft, tuned: bool) -> None:
     section = "model.fsdp_config." if tuned else f"{ACTOR}fsdp_config."
     liger = draft.on(f"{MODEL}use_liger", "model.use_liger")
     draft.state("stack", "verl", _where(draft))
-    if liger is not None:
-        draft.state("train.fused_kernels", LIGER_KERNELS, liger)
+    chunked = draft.on(f"{MODEL}use_fused_kernels", f"{ACTOR}use_fused_kernels") if not tuned else None
+    kernels = (*(LIGER_KERNELS if liger else ()), *((LINEAR_LOG_PROBABILITIES,) if chunked else ()))
+    draft.state("train.fused_kernels", kernels or None, liger or chunked)
     _sharding(draft, section)
     spread = draft.take(
         f"{ACTOR}ulysses_sequence_parallel_size", f"{section}ulysses_sequence_parallel_size",
         "engine.ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size",
+        f"{ACTOR}veomni.ulysses_parallel_size",
     )  # fmt: skip
     if spread is not None:
         draft.state("layout.cp", draft.value(spread, positive), spread, "Ulysses")
@@ -674,7 +902,7 @@ def _optimizer(draft: Draft) -> tuple[str, Written | None]:
 
 
 def _sharding(draft: Draft, section: str) -> None:
-    group = draft.take(f"{section}fsdp_size", "engine.fsdp_size")
+    group = draft.take(f"{section}fsdp_size", "engine.fsdp_size", f"{ACTOR}veomni.fsdp_size")
     size = draft.value(group, positive_or_open)
     gpus = draft.trainers
     if group is not None and size == 1:
@@ -810,14 +1038,16 @@ def _tuning(draft: Draft, *, old: bool) -> None:
     _duration(draft, _SFT_EPOCHS)
 
 
-def _reinforcement(draft: Draft) -> None:
-    estimator = draft.take("algorithm.adv_estimator")
-    if estimator is not None:
+def _reinforcement(draft: Draft, *, streams: bool) -> None:
+    estimator, taught = draft.take("algorithm.adv_estimator"), _taught(draft)
+    if taught is not None:
+        draft.state("job", _DISTILL, taught)
+    elif estimator is not None:
         draft.state("job", _PPO if plain(estimator.value) == "gae" else _GRPO, estimator)
     draft.default("job", _PPO, "advantages of a critic")
-    state_answers(draft)
+    state_answers(draft, streams=streams)
     scored = draft.fact("job") == _PPO
-    if not scored:
+    if draft.fact("job") == _GRPO:
         draft.following.append(pair_single_answers)
     state_reference(draft, (f"{ACTOR}use_kl_loss", "algorithm.use_kl_in_reward"), usual=False)
     state_other_models(draft, scored=scored)
