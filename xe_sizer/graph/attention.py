@@ -717,6 +717,7 @@ def attention_operator(block: Block, name: str, layers: float, window: int | Non
         masked=None if kernel == "eager" else masked,
         values_in_keys=absorbed is not None,  # the latent part of the keys
         gathers=picking,
+        window=window,
         blocks=rank.ring_ranks
         if inputs.kernels.context in ("ring", "hybrid") and np.any(rank.ring_ranks > 1)
         else None,
