@@ -45,9 +45,8 @@ class Network(Immutable, eq=True):
 
     `node_ranks` accelerators share a node's fabric. `scale_out_bytes_per_s` is what one accelerator gets of
     the node's NICs when all of them use it, one direction, after protocol losses; `scale_out_error` what nine in ten
-    collectives are closer than to that, None where it was not measured [-]. `stall_s` and `stall_per_node_s`: as the
-    function `stall_s` says. `axes` of the torus that links inside the
-    node lead along; `chip_ranks` share a chip.
+    collectives are closer than to that, None where it was not measured [-]. `stall_s` and `stall_per_node_s` are what
+    the function `stall_s` takes. Links inside a node lead along `axes` of a torus, and `chip_ranks` share a chip's.
     """
 
     node_ranks: int
