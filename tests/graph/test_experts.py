@@ -15,6 +15,7 @@ from xe_sizer.graph.experts import (
     expert_rows,
     largest_load,
     largest_of,
+    padded_sides,
     reserved_rows,
     touched_experts,
 )
@@ -213,6 +214,44 @@ def test_skew_and_capacity_reach_products_and_what_is_received() -> None:
         sizes = [size_of(found[name], field) for found in (even, skewed, capped)]
         grown = (1.0, 1.0) if name == "router" else (1.5, 1.2)
         assert (sizes[1] / sizes[0], sizes[2] / sizes[0]) == pytest.approx(grown), name
+
+
+def rows_of(kernels: Kernels, routed: float) -> float:
+    rows, _ = expert_rows(kernels, *(np.array([size]) for size in (routed, routed, 8.0, 8.0)), None)
+    return float(rows[0])
+
+
+def test_a_tile_that_two_experts_share_is_computed_for_both() -> None:
+    """4,096 rows of 8 experts: half a tile is wasted where each begins at one, else all but one row of it."""
+    aligned = Kernels(expert_tile=128.0)
+    assert rows_of(aligned, 4096) == 512 + 64
+    assert rows_of(replace(aligned, expert_starts="anywhere"), 4096) == 512 + 127
+    assert rows_of(Kernels(), 4096) == 512
+
+
+def test_sides_are_computed_in_whole_tiles() -> None:
+    """1,408 columns are two tiles of 1,024, as 2,048 rows are; 704 are one of their own."""
+    kernels = Kernels(expert_side=1024.0)
+    rows, columns = np.array([2048.0, 2048.0, 1408.0]), np.array([1408.0, 704.0, 1408.0])
+    assert padded_sides(kernels, rows, columns) == pytest.approx([2048 / 1408, 1.0, (2048 / 1408) ** 2])
+    assert padded_sides(Kernels(), rows, columns) is None
+
+
+def test_masks_take_tokens_to_padded_experts_and_back() -> None:
+    """2,048 tokens x 2 experts x 1.25 places: a product each way, and batched ones of the experts, without tiles."""
+    padded = {"train__capacity_factor": 1.25, "train__pad_to_capacity": True}
+    by_rows, by_masks = shared_out("megatron-lm", 1, **padded), shared_out("maxtext", 1, **padded)
+    assert isinstance(by_rows["dispatch"], MemoryBound)
+    places = 4096 * PICKED * 1.25
+    there, back, product = by_masks["dispatch"], by_masks["combine"], by_masks["expert down"]
+    assert isinstance(there, Matmul)
+    assert isinstance(back, Matmul)
+    assert isinstance(product, Matmul)
+    assert [size_of(there, side) for side in "mkn"] == [places, 4096, HIDDEN]
+    assert [size_of(back, side) for side in "mkn"] == [4096, places, HIDDEN]
+    assert (there.input_gradient, back.input_gradient) == (False, True)
+    assert not product.grouped
+    assert size_of(product, "m") == pytest.approx(places / COUNT)
 
 
 def test_outputs_of_experts_are_kept_until_the_activation_is_weighted() -> None:

@@ -17,6 +17,8 @@ from xe_sizer.laws.collectives import (
     CollectiveLaw,
     Network,
     collective_time_s,
+    links_along_axes,
+    stall_s,
     wire_factor,
 )
 from xe_sizer.laws.network import exchange_times, network
@@ -58,6 +60,30 @@ def test_an_all_to_all_sends_its_own_message_out() -> None:
     """Nobody shares the way out: 7/8 of 1 GB leaves each of 8 single-GPU nodes."""
     expected = 7 / 8 * 1e9 / 1e10 + 1e-4 * 4
     assert collective_time_s(ALL_TO_ALL, 1e9, 8, 1, NETWORK) == pytest.approx(expected, rel=1e-12)
+
+
+TORUS = replace(NETWORK, axes=3, chip_ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "share"), [(1, 1), (2, 1), (4, 1 / 3), (16, 1 / 3), (64, 0.5), (256, 2 / 3), (4096, 1), (65536, 1)]
+)
+def test_a_group_has_the_links_of_the_axes_that_it_fills(ranks: int, share: float) -> None:
+    """16 chips lie along one axis of three, 256 along two; both devices of a chip need no links."""
+    assert links_along_axes(ranks, TORUS) == pytest.approx(share)
+    assert links_along_axes(ranks, NETWORK) == 1.0
+
+
+def test_fewer_links_carry_the_same_message_for_longer() -> None:
+    whole = collective_time_s(ALL_GATHER, 8e9, 4, 4, NETWORK) - 2e-5
+    assert collective_time_s(ALL_GATHER, 8e9, 4, 4, NETWORK, links=0.5) - 2e-5 == pytest.approx(2 * whole)
+
+
+def test_accelerators_wait_for_hosts_that_send_for_them() -> None:
+    """400 us in each of log2(2 k) steps and 70 us for each further node."""
+    slow = replace(NETWORK, stall_s=4e-4, stall_per_node_s=7e-5)
+    assert stall_s([1, 2, 32], slow).tolist() == pytest.approx([0.0, 8e-4 + 7e-5, 24e-4 + 31 * 7e-5])
+    assert stall_s(32, NETWORK) == 0.0
 
 
 def test_a_token_crosses_the_network_once_per_node() -> None:

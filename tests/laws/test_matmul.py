@@ -11,6 +11,7 @@ from xe_sizer.laws.matmul import (
     MatmulLaw,
     grouped_law,
     grouped_share,
+    masks,
     matmul_time_s,
     misalignment,
     smooth_maximum,
@@ -82,6 +83,25 @@ def test_smooth_maximum_survives_extremes() -> None:
 )
 def test_grouped_products_reach_more_of_the_rate_the_larger_their_smallest_side(side: float, share: float) -> None:
     assert grouped_share([side, 1e6, 1e6], [1e6, side, 1e6], [1e6, 1e6, side]) == pytest.approx([share] * 3, rel=1e-12)
+
+
+def test_grouped_products_reach_all_of_the_rate_where_they_were_measured_to() -> None:
+    assert grouped_share(256, 512, 1024, least=1.0) == 1.0
+    assert grouped_share(256, 4096, 4096, least=0.8) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "masked"),
+    [
+        (2880, 2880, True),  # 22.5 x 128
+        (4096, 2880, True),
+        (4096, 704, False),  # 5.5 x 128, but one tile takes it whole
+        (2944, 1408, False),  # 23 and 11 x 128
+    ],
+)
+def test_sides_that_no_tile_divides_are_masked(rows: int, columns: int, masked: bool) -> None:
+    assert masks(rows, columns) == masked
+    assert masks(columns, rows) == masked
 
 
 def test_grouped_products_take_longer_by_that_share() -> None:

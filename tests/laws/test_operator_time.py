@@ -170,6 +170,14 @@ def test_flash_attention_computes_its_scores_again() -> None:
     assert time.weight_s == 0
 
 
+def test_blocks_of_a_window_are_wasted_as_those_of_a_sequence_of_its_width() -> None:
+    """Where half the rate is reached at 3 keys, 5 keys take 1 + 3 / 5 times as long, and a window of 2 of them 2.5."""
+    slow = replace(DEVICE, attention=replace(DEVICE.attention, half_length=3.0), bandwidth_bytes_per_s=1e20)
+    whole, narrow, wide = (operator_times([attention(window=window)], slow)[0].forward_s for window in (None, 2, 7))
+    once = SCORES / (0.5 * 1e5)
+    assert [whole, narrow, wide] == pytest.approx([2 * (times * once + 1e-3) for times in (1.6, 2.5, 1.6)])
+
+
 def test_eager_attention_multiplies_and_moves_all_scores() -> None:
     """25 of 25 pairs, where the mask leaves 15; 8 passes over 3 x 4 x 25 scores in the forward, 10 in the backward."""
     slow = replace(DEVICE, bandwidth_bytes_per_s=1e5)

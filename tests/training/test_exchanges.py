@@ -105,6 +105,28 @@ def test_replicas_add_up_the_gradients_of_their_shards() -> None:
     assert found == pytest.approx(2 * (LAYERS * layer_s + root_s), rel=1e-12)
 
 
+def test_hosts_that_send_for_accelerators_are_waited_for_tensor_by_tensor() -> None:
+    """Nine weights a layer, reduced between two nodes in every micro-batch; inside a node nobody waits."""
+    made = overlapping(job(stack="deepspeed"))
+    slow = replace(made, network=replace(made.network, stall_s=1e-3, stall_per_node_s=1e-4))
+    for sizes, exchanges in (
+        ({"dp": 16, "zero": 3, "zero_group": 8}, 1),  # gradients, between the replicas
+        ({"dp": 16, "zero": 3}, 3),  # two gathers and gradients
+        ({"dp": 8, "zero": 3}, 0),
+    ):
+        waited = found_s(slow, grad_accum=2, **sizes)[0] - found_s(made, grad_accum=2, **sizes)[0]
+        assert waited == pytest.approx(2 * exchanges * LAYERS * 9 * (2e-3 + 1e-4), rel=1e-6), sizes
+
+
+def test_what_tensor_ranks_leave_of_a_torus_carries_the_rest() -> None:
+    """Tensor ranks have one axis of two, data ranks the other; alone they have both."""
+    made = job()
+    torus = replace(made, network=replace(made.network, axes=2))
+    assert Groups.of(torus, layouts(dp=8)).links.tolist() == [1.0]
+    assert Groups.of(torus, layouts(tp=4, dp=2)).links.tolist() == [0.5]
+    assert Groups.of(made, layouts(tp=4, dp=2)).links.tolist() == [1.0]
+
+
 def test_replicas_of_experts_add_up_theirs() -> None:
     """Mixtral on 16 GPUs, 4 expert groups: a dense shard of 8 ranks, experts of 2; each in two replicas."""
     made = overlapping(job("mixtral-8x7b", stack="deepspeed"))

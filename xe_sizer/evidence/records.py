@@ -185,6 +185,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
     dispatcher, redundant_experts, two_batch_overlap : of a served mixture, as the keys of `serve`
     expert_skew : of a mixture, served or trained; mtp_layers : that are trained behind the model's own
+    capacity_factor, pad_to_capacity : of a mixture that learns, as the keys of `estimate`
     phase : prefill or decode, of replicas that do nothing else: their sequences are all in it
     speculative, draft_model : the method of speculative decoding, and what drafts
     draft_tokens, draft_depth, acceptance_rate : proposed in a step, positions of a tree, and the probability that each
@@ -243,6 +244,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     bits: Annotated[float, msgspec.Meta(gt=0, le=32)] | None = None
     compile: bool | str | None = None
     empty_cache_steps: Degree | None = None
+    capacity_factor: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    pad_to_capacity: bool | None = None
     notes: str | None = None
     inferred: tuple[str, ...] | str | None = None
     virtual_tokens: Degree | None = None

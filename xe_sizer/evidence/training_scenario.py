@@ -1118,6 +1118,8 @@ def _layout(record: Record, known: Recipes, flags: Flags) -> None:
         flags.put("layout.sequence_parallel", layout.sequence_parallel)
     _recompute(record, flags)
     _offload(record, flags)
+    for name in ("capacity_factor", "pad_to_capacity"):
+        flags.put(f"train.{name}", getattr(record, name))
     flags.word("layout.schedule", table.schedules, record.pipeline_schedule)
     replicas_fit(record, flags)
 

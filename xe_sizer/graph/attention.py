@@ -834,6 +834,7 @@ def attention_operator(block: Block, name: str, layers: float, window: Array | f
         values_in_keys=absorbed is not None,  # the latent part of the keys
         gathers=picking and ranked,
         peak_share=block_rate,
+        window=window,
         blocks=rank.ring_ranks
         if inputs.kernels.context in ("ring", "hybrid") and np.any(rank.ring_ranks > 1)
         else None,

@@ -246,6 +246,7 @@ def expert_rows(
     """Rows of one expert's product in a grouped kernel, and rows of all experts that pass what stands around it.
 
         m = r + clip(r, 16, tile) / 2,  r = routed / local      rounded up to tiles; r alone without any
+        m = r + tile - 1                                        where rows begin anywhere: tiles that they touch
         all = routed
 
     Where the host does not know how many tokens each expert gets, rows are reserved for the worst case: each expert
@@ -255,7 +256,7 @@ def expert_rows(
 
     Parameters
     ----------
-    kernels : expert_tile
+    kernels : expert_tile and expert_starts
     routed : token copies of the rank, shape (rank shape,) [-]
     possible : those that it would have if all tokens that it sees picked its experts, shape (rank shape,) [-]
     local : experts of the rank that get any, shape (rank shape,) [-]
@@ -269,13 +270,38 @@ def expert_rows(
     Source: own derivation, the mean of shares rounded up to tiles; vLLM 0.12 compute_aligned_M and
     deepgemm_moe_permute (model_executor/layers/fused_moe/deep_gemm_utils.py), which gives empty rows to expert 0.
     """
-    tile, shared = kernels.expert_tile, np.maximum(local, 1e-9)
+    tile, shared = 0.0 if kernels.masks_experts else kernels.expert_tile, np.maximum(local, 1e-9)
     each = routed / shared
     tiled = each + np.clip(each, SMALLEST_TILE, tile) / 2.0 if tile else each
+    if tile and kernels.expert_starts == "anywhere":
+        tiled = each + tile - 1.0
     if reserves is None:
         return tiled, routed
     reserved = possible + held * (tile - 1.0)
     return np.where(reserves, reserved / shared, tiled), np.where(reserves, reserved, routed)
+
+
+def padded_sides(kernels: Kernels, rows: Array, columns: Array) -> Array | None:
+    """What grouped products compute of an expert's weight over what it has [-].
+
+        f = g(rows) g(columns),  g(x) = ceil(x / side) side / x      1 for a side that is no longer than a tile
+
+    Parameters
+    ----------
+    kernels : expert_side
+    rows, columns : of the weight, shape (rank shape,) [-]
+
+    Returns
+    -------
+    ndarray of float, shape (rank shape,) [-]; None where sizes divide the sides
+
+    Source: MaxText kernels/megablox/backend.py (_calculate_irregular_num_tiles) and layers/moe.py, min(tile, side).
+    """
+    side = kernels.expert_side
+    if not side or kernels.masks_experts:
+        return None
+    each = [np.where(long > side, np.ceil(long / side) * side / np.maximum(long, 1.0), 1.0) for long in (rows, columns)]
+    return np.asarray(each[0] * each[1])
 
 
 # Experts in a loop, as the eager classes of Hugging Face transformers compute them.

@@ -30,6 +30,7 @@ from xe_sizer.graph.experts import (
     expert_weights,
     find_loop,
     held_experts,
+    padded_sides,
     replicated,
     reserved_rows,
     touched_experts,
@@ -307,7 +308,9 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     kept, received = float(inputs.keeps_input("expert_gate", "expert_up")), permuted * load
     saved_bytes = (received if loop else waiting_input_bytes(block, received)) * kept
     routing = inputs.kernels.routing
-    if loop:
+    if inputs.kernels.masks_experts:
+        yield from _mask_product(block, experts, "dispatch", width, saved_bytes)
+    elif loop:
         yield before_experts(block, loop, routed, width, visited, saved_bytes)
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
@@ -316,7 +319,9 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     yield from there
     yield from _products(block, experts, routed * load, local)
     yield from back
-    if loop:
+    if inputs.kernels.masks_experts:
+        yield from _mask_product(block, experts, "combine", width, permuted)
+    elif loop:
         yield after_experts(block, loop, routed, width, visited, permuted)
     else:
         passes, launched = COMBINE_PASSES[routing], COMBINE_LAUNCHES[routing]
@@ -324,6 +329,32 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
         kept_bytes = returned * float(inputs.kernels.combine == "weighted")
         yield memory_bound(block, "combine", "experts", returned, passes, launched, kept_bytes)
     yield from linear(block, "latent up", ("latent_up",), own, own * (experts.latent or 0) * e)
+
+
+MASK_PASSES = (1.0, 1.0)  # a mask is written, and its gradient read; what products move of it is in theirs
+
+
+def _mask_product(block: Block, experts: Experts, name: str, width: float, saved_bytes: Array) -> Iterator[Operator]:
+    """A product with a mask of every token and every place that experts have for tokens of its sequence.
+
+        places = capacity per_token S              of S tokens of a sequence
+        [places, S] [S, width] dispatch, [S, places] [places, width] combine, once a sequence
+
+    Dispatch has the gradient of the tokens alone, as its mask is of yes and no.
+
+    Source: Switch Transformer (arXiv:2101.03961, appendix F); MaxText layers/moe.py (dense_matmul, generate_masks).
+    """
+    inputs, rank = block.inputs, block.inputs.rank
+    sequence = rank.sequence / rank.cp
+    places, sequences = inputs.kernels.expert_capacity * experts.per_token * sequence, rank.batch / rank.tp
+    combines = name == "combine"
+    m, k = (sequence, places) if combines else (places, sequence)
+    mask_bytes = sequences * sequence * places * inputs.element_bytes
+    yield memory_bound(block, f"{name} mask", "experts", mask_bytes, MASK_PASSES, (1.0, 1.0), mask_bytes)
+    yield Matmul(
+        name=name, module="experts", layers=block.layers, saved_bytes=saved_bytes, m=m, n=width * rank.ones, k=k,
+        copies=sequences, input_gradient=combines, weight_gradient=True, learns=True,
+    )  # fmt: skip
 
 
 def _token_exchanges(
@@ -372,11 +403,12 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
     reserves = reserved_rows(inputs.kernels, possible / experts.per_token, ffn, hidden, rank.expert_tp)
     rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, reserves)
+    padding = padded_sides(inputs.kernels, hidden, ffn)
     matrices = 2.0 if model.gated else 1.0
     width = passing * experts.ffn / rank.expert_tp
     learning, loop = inputs.learning, find_loop(inputs.kernels, experts)
-    together = loop is None and inputs.kernels.experts != "in-turn"
-    apart = not together or inputs.kernels.experts == "products"
+    together = loop is None and inputs.kernels.experts != "in-turn" and not inputs.kernels.masks_experts
+    apart = (not together and not inputs.kernels.masks_experts) or inputs.kernels.experts == "products"
 
     def product(name: str, n: Array, k: Array, saved_bytes: Array) -> Matmul:
         return Matmul(
@@ -396,6 +428,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
             reserved=reserves,
             alone=together & (held == 1.0),
             accumulated_bytes=inputs.accumulated_bytes,
+            padding=padding,
         )
 
     # The dispatched tokens, which the first product reads, are kept by the dispatch.

@@ -511,7 +511,11 @@ class Kernels(Immutable):
     exchange_start_s : of a kernel that sends tokens to experts or back; None: as the laws of collectives have it [s]
     expert_capacity : tokens that an expert takes at most over the mean [-]; inf: all
     pads_experts : the tokens of every expert are padded to that
-    expert_tile : rows that an expert's share is rounded up to in grouped products, half of which is wasted on average
+    padded_routing : how tokens get to padded experts and back: by rows, or by products with masks
+    expert_tile : rows that grouped products compute at once
+    expert_side : rows and columns of an expert's weight that they take of a longer side; 0: sizes that divide it
+    expert_starts : where an expert's rows begin: at a tile, half of which is wasted on average; or anywhere, so that
+        the tile in which one expert's rows end and the next one's begin is computed for both
     reserved_below : ranks that split an expert, below which grouped products run over as many rows as could be needed
         wherever tokens go, `expert_tile` - 1 for each of the rank's experts beside its tokens; 0: never
     reserved_gated : so they do for sizes alone that their kernel is good at
@@ -554,6 +558,7 @@ class Kernels(Immutable):
     exchange_start_s: float | None = None
     expert_capacity: float = np.inf
     pads_experts: bool = False
+    padded_routing: Literal["rows", "products"] = "rows"
     selective: str | tuple[str, ...] = "attention"
     kept: tuple[str, ...] | None = None
     hosted: tuple[str, ...] | None = None
@@ -574,6 +579,8 @@ class Kernels(Immutable):
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop", "loop-all"] = "grouped"
     attention_mask: Literal["none", "padded", "always"] = "none"
     expert_tile: float = 0.0
+    expert_side: float = 0.0
+    expert_starts: Literal["at-tiles", "anywhere"] = "at-tiles"
     reserved_below: float = 0.0
     reserved_gated: bool = False
     fused_scans: tuple[str, ...] = ()
@@ -584,6 +591,11 @@ class Kernels(Immutable):
     windows: bool = True
     stops_early: bool = False
     pads_vocabulary: bool = True
+
+    @property
+    def masks_experts(self) -> bool:
+        """Whether tokens are multiplied with masks; products of experts are then batched, all of as many rows."""
+        return self.pads_experts and self.padded_routing == "products"
 
     @classmethod
     def chosen(cls, choice: object, **further: Any) -> Kernels:
@@ -628,6 +640,7 @@ class Matmul(Operator):
     the worst case, in a persistent kernel with a law of its own; None: nowhere. `accumulated_bytes`: what the product
     of dB reads and writes of an element of the gradient that it adds to, beside its result. `unpadded`: of a vocabulary
     that nobody rounds up. `alone`: true where a rank holds one expert, whose grouped product is a single one.
+    `padding`: elements of a weight that a grouped product computes over those that there are; None: no others.
     """
 
     m: Array
@@ -647,6 +660,7 @@ class Matmul(Operator):
     alone: Array | None = None
     accumulated_bytes: float = 0.0
     unpadded: bool = False
+    padding: Array | None = None
 
     @property
     def forward_flops(self) -> Array:
@@ -673,6 +687,7 @@ class Attention(Operator):
     `narrow`: its operands are in 8 bit, and so are its products where the accelerator has them.
     `gathers`: each query reads the keys of its own pairs.
     `peak_share`: of the accelerator's FLOP rate that its kernel reaches at most (None: as the law of attention has it).
+    `window`: keys that a query sees at most (None: all).
     """
 
     batch: Array
@@ -696,6 +711,7 @@ class Attention(Operator):
     narrow: bool = False
     gathers: bool = False
     peak_share: Array | None = None
+    window: int | None = None
 
     @property
     def head_dim(self) -> float:

@@ -77,7 +77,7 @@ def attention_time_s(
     ----------
     flops : F, what the mask leaves; of a backward times FLASH_BACKWARD_FLOPS or EAGER_BACKWARD_FLOPS [FLOP]
     moved_bytes : Q, K, V and output (and their gradients), read or written once [bytes]
-    sequence : s, keys per query [-]
+    sequence : s, keys that the last query sees, of a window its width [-]
     law : t0 [s], s0, d0, e, e_b and p [-] of one family of kernels
     peak_flops_per_s : dense peak of the precision [FLOP/s]
     bandwidth_bytes_per_s : of the accelerator's memory [bytes/s]

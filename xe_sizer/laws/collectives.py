@@ -45,7 +45,8 @@ class Network(Immutable, eq=True):
 
     `node_ranks` accelerators share a node's fabric. `scale_out_bytes_per_s` is what one accelerator gets of
     the node's NICs when all of them use it, one direction, after protocol losses; `scale_out_error` what nine in ten
-    collectives are closer than to that, None where it was not measured [-].
+    collectives are closer than to that, None where it was not measured [-]. `stall_s` and `stall_per_node_s` are what
+    the function `stall_s` takes. Links inside a node lead along `axes` of a torus, and `chip_ranks` share a chip's.
     """
 
     node_ranks: int
@@ -53,6 +54,10 @@ class Network(Immutable, eq=True):
     scale_out_bytes_per_s: float
     scale_out_alpha_s: float
     scale_out_error: float | None = None
+    stall_s: float = 0.0
+    stall_per_node_s: float = 0.0
+    axes: int = 1
+    chip_ranks: int = 1
 
 
 def wire_factor(operation: str, ranks: ArrayLike) -> NDArray[np.float64]:
@@ -92,6 +97,32 @@ def _node_time_s(
     return np.asarray(alpha + root * np.sqrt(carried) + carried / bus)
 
 
+# Published: pods of TPU v5e and v6e are 16 x 16; slices of v4, v5p and TPU7x have 16 chips along an axis from 1,024 on
+# (Google Cloud documentation, TPU versions). That smaller groups lie along one axis is assumed.
+ALONG_AN_AXIS = 16.0
+
+
+def links_along_axes(ranks: ArrayLike, network: Network) -> NDArray[np.float64]:
+    """Share of the links inside a node that a group uses which fills one axis of a torus after the other.
+
+        s = clip(ln r / ln 16, 1, d) / d      1 without a torus, and for ranks of one chip
+
+    Parameters
+    ----------
+    ranks : r, size of the group [-]
+    network : d, axes of the torus, and the ranks of a chip
+
+    Returns
+    -------
+    ndarray of float, shape of `ranks` [-]
+
+    Source: https://jax-ml.github.io/scaling-book/sharding: a collective over several axes has the links of all of them.
+    """
+    r = np.maximum(np.asarray(ranks, dtype=np.float64), 1.0)
+    share = np.clip(np.log(r) / np.log(ALONG_AN_AXIS), 1.0, network.axes) / network.axes
+    return np.where(r > network.chip_ranks, share, 1.0)
+
+
 def collective_time_s(
     operation: str,
     message_bytes: ArrayLike,
@@ -100,6 +131,7 @@ def collective_time_s(
     network: Network,
     crossing_share: ArrayLike | None = None,
     start_s: float | None = None,
+    links: ArrayLike = 1.0,
 ) -> NDArray[np.float64]:
     """Time of one collective over `ranks` ranks of which `ranks_per_node` share each node.
 
@@ -117,6 +149,7 @@ def collective_time_s(
     ranks, ranks_per_node : n, size of the group, and g, how many of it share a node [-]
     network : alpha, c and B by operation and group size; B_out and alpha_out between nodes
     crossing_share : of an all-to-all's message, what leaves the node [-]; None: f(k)
+    links : share of the links inside the node that the group sends over [-]
     start_s : of a kernel of its own, in place of alpha + c sqrt(f bytes) and of alpha_out log2(2 k) [s]; None: neither
 
     Returns
@@ -131,12 +164,12 @@ def collective_time_s(
     local = np.minimum(np.asarray(ranks_per_node, dtype=np.float64), n)
     if operation == RING:
         part = message / np.maximum(n, 1.0)
-        return np.asarray((n - 1.0) * collective_time_s(POINT_TO_POINT, part, n, local, network))
+        return np.asarray((n - 1.0) * collective_time_s(POINT_TO_POINT, part, n, local, network, links=links))
     nodes = np.maximum(n / np.maximum(local, 1.0), 1.0)
     law = network.scale_up.get(operation) or network.scale_up[ALL_GATHER]
     if start_s is not None:
         law = replace(law, alpha_s=(0.0,) * len(law.ranks), root_s_per_sqrt_byte=(0.0,) * len(law.ranks))
-    inside_s = np.where(local > 1, _node_time_s(operation, message, local, law), 0.0)
+    inside_s = np.where(local > 1, _node_time_s(operation, message / np.asarray(links), local, law), 0.0)
     rings = operation not in (POINT_TO_POINT, ALL_TO_ALL)  # in these every rank sends its own message to its place
     leaving = wire_factor(operation, nodes) if crossing_share is None else np.asarray(crossing_share)
     crossing = message * (wire_factor(operation, n) / local if rings else leaving)
@@ -144,6 +177,29 @@ def collective_time_s(
     across_s = np.maximum(inside_s, crossing / network.scale_out_bytes_per_s) + latency_s
     total = np.where(nodes > 1, across_s, inside_s) + (start_s or 0.0)
     return np.where((n > 1) & (message > 0), total, 0.0)
+
+
+def stall_s(nodes: ArrayLike, network: Network) -> NDArray[np.float64]:
+    """What an accelerator waits in a collective over nodes whose hosts send for it, whatever it computes beside it.
+
+        t = s0 log2(2 k) + s1 (k - 1)      over k nodes; 0 over one
+
+    It interrupts its host for every message to another node and waits for what the slowest of them has sent.
+
+    Parameters
+    ----------
+    nodes : k [-]
+    network : s0 and s1, 0 where accelerators reach the NICs themselves
+
+    Returns
+    -------
+    ndarray of float, shape of `nodes`, seconds [s]
+
+    Source: https://openxla.org/xprof/megascale_stats (stall of send, recv and their ends); the form is fitted to the
+    steps of 1 to 32 slices that the profile of the network names.
+    """
+    k = np.maximum(np.asarray(nodes, dtype=np.float64), 1.0)
+    return np.where(k > 1.0, network.stall_s * np.log2(2.0 * k) + network.stall_per_node_s * (k - 1.0), 0.0)
 
 
 COPY_EFFICIENCY = 0.88  # measured: 55.4 of 63 GB/s on a PCIe 5 x16 H200 with pinned memory

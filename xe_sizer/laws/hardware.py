@@ -85,6 +85,7 @@ class UsualNode(Immutable, eq=True):
     """The node that an accelerator usually comes in: fabric by name, accelerators, rate of a NIC [Gbit/s], cooling.
 
     host : where several hosts share its accelerators, one of them
+    network : fabric between such nodes by name; None: the default one
     """
 
     scale_up: str
@@ -92,13 +93,20 @@ class UsualNode(Immutable, eq=True):
     nic_gbit_per_s: float
     liquid_cooled: bool = False
     host: UsualHost | None = None
+    network: str | None = None
 
 
 class Link(Immutable):
-    """The accelerator's own scale-up link; one direction, all lanes of one accelerator together."""
+    """The accelerator's own scale-up link; one direction, all lanes of one accelerator together.
+
+    axes : of the torus that the lanes lead along, as many along each
+    chip_ranks : devices that share a chip and its lanes
+    """
 
     kind: str
     one_way_bytes_per_s: float
+    axes: int = 1
+    chip_ranks: int = 1
 
 
 class MeasuredHere(Immutable, eq=True):
@@ -281,7 +289,8 @@ class Server(Immutable):
 
     `scale_out_bytes_per_s` is the line rate of all NICs of the node together, one direction; `scale_out_efficiency`
     the share that large messages reach, `scale_out_alpha_s` the latency of one step between nodes, `scale_out_error`
-    what nine in ten collectives are closer than to what these say [-], where they were measured.
+    what nine in ten collectives are closer than to what these say [-], where they were measured. `stall_s` and
+    `stall_per_node_s`: what accelerators wait in every collective between nodes, whatever they compute.
     `host_memory_bytes` is of the node, or of a host with `host_accelerators` of them where the node has several.
     `host_most_bytes` is what the server can be ordered with, where its host memory is one configuration of several.
     part : of an accelerator that `accelerator` is; None: it is a whole one
@@ -310,6 +319,8 @@ class Server(Immutable):
     offer: Offer = Offer()
     capex: Capex | None = None
     scale_out_error: float | None = None
+    stall_s: float = 0.0
+    stall_per_node_s: float = 0.0
     part: Slice | None = None
 
     @property

@@ -16,13 +16,21 @@ MISALIGNED = 1.8
 # Published: 128 and 16 bytes, for A100 and for tensor cores at all (the same guide).
 ALIGNED_ELEMENTS, LEAST_ELEMENTS = 64, 8
 
+# Measured: grouped kernels over experts against single products: share of their FLOP rate, and a knee that nearly adds.
+# 12,852 balanced MoE layers on H100 timed by aiconfigurator (TensorRT-LLM 1.3, bf16) fit at 0.499 of the peak and 1.2,
+# 11,178 in fp8 at 0.511 and 1.01, 5,400 with vLLM 0.24 at 0.504 and 1.17; single products there reach 0.79.
+# By themselves, 57 grouped products on an H100 fit at 0.86 of single ones and a knee of 2 with a median error of 6 %
+# (benchmarks/measured/nvidia-h100/experts.jsonl): what stands around them is in the time of the layers, and so here.
+GROUPED_EFFICIENCY, GROUPED_SHARPNESS = 0.65, 1.1
+
 
 class MatmulLaw(Immutable, eq=True):
     """Smooth roofline of one accelerator and precision.
 
     `flops_efficiency` holds for short bursts at full clock; `sustained_flops_efficiency` for minutes of
     training under the power limit, and is what `matmul_time_s` uses. `grouped`: of kernels over experts, which reach
-    `grouped_share` of it, times `grouped_factor` where they were measured. `misaligned`: how much longer products of
+    `grouped_share` of it, at least `grouped_efficiency`, times `grouped_factor` where they were measured; `masked`: how
+    much longer those take that mask the rest of a side, as `masks` says. `misaligned`: how much longer products of
     rows of 8 elements take, `unaligned` those of an odd number, as `misalignment` says; None: as of 8. `few_rows`:
     products of fewer rows run in kernels that reach `few_rows_share` of the rate. `tile`: sides of a result that
     kernels compute at least. `p90_error`: what nine in ten kernels are closer than to the law, of grouped ones
@@ -36,7 +44,9 @@ class MatmulLaw(Immutable, eq=True):
     sustained_flops_efficiency: float | None = None
     cast_bytes_per_element: float = 0.0
     grouped: bool = False
+    grouped_efficiency: float = GROUPED_EFFICIENCY
     grouped_factor: float = 1.0
+    masked: float = 1.0
     misaligned: float = MISALIGNED
     unaligned: float | None = None
     few_rows: float = 0.0
@@ -61,25 +71,20 @@ class MatmulLaw(Immutable, eq=True):
         )
 
 
-# Measured: grouped kernels over experts against single products: share of their FLOP rate, and a knee that nearly adds.
-# 12,852 balanced MoE layers on H100 timed by aiconfigurator (TensorRT-LLM 1.3, bf16) fit at 0.499 of the peak and 1.2,
-# 11,178 in fp8 at 0.511 and 1.01, 5,400 with vLLM 0.24 at 0.504 and 1.17; single products there reach 0.79.
-# By themselves, 57 grouped products on an H100 fit at 0.86 of single ones and a knee of 2 with a median error of 6 %
-# (benchmarks/measured/nvidia-h100/experts.jsonl): what stands around them is in the time of the layers, and so here.
-GROUPED_EFFICIENCY, GROUPED_SHARPNESS = 0.65, 1.1
 # Those layers have experts 768 to 2,048 wide. Where the smallest side of each product has 8,192, its tiles fill the
 # accelerator as those of a single product do; between the two the share rises with the logarithm, which is assumed.
 GROUPED_SIDES = (1024.0, 8192.0)
 
 
-def grouped_share(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+def grouped_share(m: ArrayLike, n: ArrayLike, k: ArrayLike, least: float = GROUPED_EFFICIENCY) -> NDArray[np.float64]:
     """Share of a single product's FLOP rate that a grouped kernel reaches.
 
-        s = 0.65 + 0.35 clip(ln(min(m, n, k) / 1024) / ln 8, 0, 1)
+        s = least + (1 - least) clip(ln(min(m, n, k) / 1024) / ln 8, 0, 1)
 
     Parameters
     ----------
     m, n, k : array_like, sizes of one expert's product [-], broadcast together
+    least : of small products [-]
 
     Returns
     -------
@@ -91,7 +96,7 @@ def grouped_share(m: ArrayLike, n: ArrayLike, k: ArrayLike) -> NDArray[np.float6
     small, large = GROUPED_SIDES
     side = np.maximum(np.minimum(np.minimum(m, n), k), small)
     risen = np.minimum(np.log(side / small) / np.log(large / small), 1.0)
-    return np.asarray(GROUPED_EFFICIENCY + (1.0 - GROUPED_EFFICIENCY) * risen)
+    return np.asarray(least + (1.0 - least) * risen)
 
 
 def grouped_law(law: MatmulLaw) -> MatmulLaw:
@@ -145,6 +150,31 @@ def misalignment(
     lacking = np.log2(LEAST_ELEMENTS / np.clip(power, 1, LEAST_ELEMENTS)) / np.log2(LEAST_ELEMENTS)
     further = (max(unaligned or slowdown, slowdown) / slowdown) ** np.where(power > 0, lacking, 0.0)
     return np.asarray(slower * further)
+
+
+# Published: tiles are multiples of 128, the lanes of a vector register, or a whole side (tokamax ops/ragged_dot), which
+# one of up to 1,024 is (MaxText configs/base.yml, *_embed_dim and *_mlp_dim).
+LANES, WHOLE_SIDE = 128, 1024
+
+
+def masks(rows: ArrayLike, columns: ArrayLike) -> NDArray[np.bool_]:
+    """Whether no tile divides a side of an expert's weight, so that grouped kernels of TPUs mask the last tile [-].
+
+        mask = (n > 1024 and n mod 128 > 0) or the same of k
+
+    Parameters
+    ----------
+    rows, columns : array_like, sides n and k of the weight [-], broadcast together
+
+    Returns
+    -------
+    ndarray of bool, shape that rows and columns broadcast to [-]
+
+    Source: MaxText kernels/megablox/backend.py and tokamax ops/ragged_dot/pallas_mosaic_tpu_kernel.py (k_rem).
+    """
+    sides = (np.asarray(side, dtype=np.float64) for side in (rows, columns))
+    longer, other = ((side > WHOLE_SIDE) & (side % LANES != 0.0) for side in sides)
+    return np.asarray(longer | other)
 
 
 def smooth_maximum(a: ArrayLike, b: ArrayLike, sharpness: float) -> NDArray[np.float64]:
@@ -236,7 +266,8 @@ def matmul_time_s(
     m, n, k = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
     size = np.asarray(element_bytes, dtype=np.float64)
     weight_size = size if weight_element_bytes is None else np.asarray(weight_element_bytes, dtype=np.float64)
-    efficiency = law.effective_flops_efficiency * (grouped_share(m, n, k) if law.grouped else 1.0)
+    share = grouped_share(m, n, k, law.grouped_efficiency) if law.grouped else 1.0
+    efficiency = law.effective_flops_efficiency * share
     flops_s = 2.0 * m * n * k * np.asarray(slowdown) / (efficiency * peak_flops_per_s)
     moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
     moved = moved + np.asarray(accumulated_bytes) * m * n

@@ -18,6 +18,7 @@ from xe_sizer.laws.collectives import (
     REDUCE_SCATTER,
     Network,
     collective_time_s,
+    links_along_axes,
 )
 from xe_sizer.laws.collectives import CollectiveLaw as Law
 
@@ -116,6 +117,7 @@ def _group_times(
             network,
             None if picks is None else _leaving_share(picks, ranks, per_node),
             start_s,
+            links_along_axes(per_node, network),
         )
         for (operation, picks, start_s), alike in messages.items()
     }
@@ -140,12 +142,17 @@ def network(node: Server) -> Network:
     measured on, else bus bandwidth = link rate x share (profiles of fabrics). In a mesh of n a group of r sees
     (r - 1) of (n - 1) links. Between nodes: the NICs shared by all accelerators of the node.
     """
+    link = node.accelerator.link
     return Network(
         node_ranks=node.accelerators,
         scale_up=_scale_up_laws(node),
         scale_out_bytes_per_s=node.scale_out_bytes_per_s * node.scale_out_efficiency / node.accelerators,
         scale_out_alpha_s=node.scale_out_alpha_s,
         scale_out_error=node.scale_out_error,
+        stall_s=node.stall_s,
+        stall_per_node_s=node.stall_per_node_s,
+        axes=link.axes if link else 1,
+        chip_ranks=link.chip_ranks if link else 1,
     )
 
 

@@ -31,7 +31,7 @@ from xe_sizer.laws.attention import (
     decode_attention_time_s,
     eager_attention_bytes,
 )
-from xe_sizer.laws.matmul import grouped_law, matmul_time_s, misalignment, tile_padding
+from xe_sizer.laws.matmul import grouped_law, masks, matmul_time_s, misalignment, tile_padding
 from xe_sizer.laws.scans import SCAN_ERROR, scan_law, scan_time_s
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ def _slowdown(op: Matmul, law: MatmulLaw) -> Array:
     Most stacks pad vocabularies; of one that nobody pads the rest of a division by 8 counts.
     """
     rows = np.where(op.m < law.few_rows, 1.0 / law.few_rows_share, 1.0)
+    if law.grouped:
+        rows = rows * (1.0 if op.padding is None else op.padding) * np.where(masks(op.n, op.k), law.masked, 1.0)
     if op.adapter or (op.module == "head" and not op.unpadded):
         return rows
     return np.asarray(rows * misalignment(op.n, op.k, 1.0 if op.unpadded else law.misaligned, law.unaligned))
@@ -240,7 +242,8 @@ def _attention_times(op: Attention, device: Device) -> tuple[Array, Array]:
     """Fused kernels pay for what the mask leaves; eager attention multiplies and moves the full scores."""
     blocks = 1.0 if op.blocks is None else op.blocks
     moved = op.operand_bytes(device.element_bytes) / blocks
-    sequence = np.asarray(op.key) / blocks
+    seen = op.key if op.window is None else np.minimum(op.key, op.window)
+    sequence = np.asarray(seen) / blocks
     flops = op.forward_flops / blocks
     scores_s, scores_backward_s = np.zeros_like(flops), np.zeros_like(flops)
     backward_flops = FLASH_BACKWARD_FLOPS * flops

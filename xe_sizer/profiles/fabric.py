@@ -24,10 +24,11 @@ class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UsualLinkNode(_Part, frozen=True):
-    """The node that accelerators with the link usually come in."""
+    """The node that accelerators with the link usually come in, and the network between such nodes."""
 
     scale_up: str
     gpus: Gpus
+    network: str | None = None
 
 
 class LinkSection(_Part, frozen=True):
@@ -65,11 +66,15 @@ class NodeSection(_Part, frozen=True):
 class NetworkSection(_Part, frozen=True):
     """Between nodes: the share of the line rate that large messages reach, and the latency of one step.
 
+    stall_us, stall_per_node_us : what accelerators wait in every collective that their hosts send for them, whatever
+    they compute beside it, as `laws.collectives.stall_s` says
     p90_error : of both on collectives that their fit had not seen, where they were measured
     """
 
     rate_share: Annotated[float, Meta(gt=0, le=1)]
     latency_us: Microseconds
+    stall_us: Microseconds = 0.0
+    stall_per_node_us: Microseconds = 0.0
     p90_error: Error | None = None
 
 

@@ -19,7 +19,7 @@ from xe_sizer.laws.collectives import (
 )
 from xe_sizer.laws.device import BF16, FLOAT32_KERNELS, FP4, FP8, FP32, PRECISIONS, SIXTEEN_BIT_FORMATS
 from xe_sizer.laws.hardware import DEFAULT_DECODE, Accelerator, Laws, Link, MeasuredHere, Slice, UsualHost, UsualNode
-from xe_sizer.laws.matmul import MatmulLaw
+from xe_sizer.laws.matmul import GROUPED_EFFICIENCY, MatmulLaw
 from xe_sizer.profiles.convert import (
     Error,
     Fraction,
@@ -53,8 +53,11 @@ class Pcie(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkProfile(Struct, frozen=True, forbid_unknown_fields=True):
+    """axes : of the torus that its lanes lead along, as many along each"""
+
     kind: str
     one_way_gb_per_s: GbPerS
+    axes: Annotated[int, Meta(ge=1, le=6)] = 1
 
 
 class UsualHostProfile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,8 +106,10 @@ class LendsTo(Struct, frozen=True, forbid_unknown_fields=True):
 class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     """What a profile leaves out of a law is taken from the accelerator that lends its laws.
 
+    grouped_efficiency : share of the rate of single products that grouped ones of small sides reach
     grouped_factor, grouped_p90_error : rate of grouped products over what follows from that of single ones, where it
     was measured
+    masked_factor : how much longer grouped products take of a side that no tile divides
     unaligned_factor : how much longer products of a weight with an odd side take; lent within a generation alone
     """
 
@@ -114,8 +119,10 @@ class MatmulProfile(Struct, frozen=True, forbid_unknown_fields=True):
     memory_efficiency: Fraction | None = None
     sharpness: Annotated[float, Meta(ge=1, le=1000)] | None = None
     cast_bytes_per_element: NotNegative | None = None
+    grouped_efficiency: Fraction | None = None
     grouped_factor: Annotated[float, Meta(gt=0, le=10)] | None = None
     grouped_p90_error: Error | None = None
+    masked_factor: Annotated[float, Meta(ge=1, le=100)] | None = None
     unaligned_factor: Annotated[float, Meta(ge=1, le=100)] | None = None
     median_error: Error | None = None
     p90_error: Error | None = None
@@ -348,7 +355,7 @@ def accelerator(profile: GpuProfile, link: FabricProfile, donors: Sequence[GpuPr
         peak_flops_per_s={key: value * TERA for key, value in profile.peak_tflops.items()},
         tdp_w=profile.tdp_w,
         pcie_bytes_per_s=_host_rate_bytes_per_s(profile),
-        link=Link(profile.link.kind, profile.link.one_way_gb_per_s * GIGA) if profile.link else None,
+        link=_link(profile),
         link_shares=link.link_shares(),
         usual_node=_usual_node(profile, link),
         laws=laws,
@@ -387,7 +394,7 @@ def _usual_node(profile: GpuProfile, link: FabricProfile) -> UsualNode:
     own, usual = profile.usual_node, link.link.usual_node
     scale_up, gpus = own.scale_up or usual.scale_up, own.gpus or usual.gpus
     host = UsualHost(own.host.gpus, own.host.memory_gb * GIGA) if own.host else None
-    return UsualNode(scale_up, gpus, own.nic_gbit_per_s, liquid_cooled=own.cooling == "liquid", host=host)
+    return UsualNode(scale_up, gpus, own.nic_gbit_per_s, own.cooling == "liquid", host, usual.network)
 
 
 def _host_rate_bytes_per_s(profile: GpuProfile) -> float:
@@ -398,6 +405,13 @@ def _host_rate_bytes_per_s(profile: GpuProfile) -> float:
         return profile.pcie_gb_per_s * GIGA
     assert profile.pcie is not None  # `_general_problems` refused a profile with neither
     return pcie_bytes_per_s(profile.pcie)
+
+
+def _link(profile: GpuProfile) -> Link | None:
+    link, chip = profile.link, profile.chip
+    if link is None:
+        return None
+    return Link(link.kind, link.one_way_gb_per_s * GIGA, link.axes, chip.devices if chip else 1)
 
 
 def _laws(profile: GpuProfile, donors: Sequence[GpuProfile]) -> tuple[Laws, tuple[str, ...]]:
@@ -473,7 +487,9 @@ def _matmul_law(precision: str, family: Sequence[GpuProfile], borrowed: dict[str
         sharpness=sharpness,
         sustained_flops_efficiency=found.get("sustained_flops_efficiency"),
         cast_bytes_per_element=found.get("cast_bytes_per_element") or 0.0,
+        grouped_efficiency=found.get("grouped_efficiency") or GROUPED_EFFICIENCY,
         grouped_factor=found.get("grouped_factor") or 1.0,
+        masked=found.get("masked_factor") or 1.0,
         unaligned=_unaligned(key, family) if precision in SIXTEEN_BIT_FORMATS else None,
         median_error=whole.median_error,
         p90_error=whole.p90_error,
@@ -509,7 +525,10 @@ def _stated_fields(member: GpuProfile, precision: str) -> dict[str, float | None
         stated["sustained_flops_efficiency"] = law.sustained_flops_efficiency
     if only_efficiency:
         return stated
-    rest = ("floor_us", "memory_efficiency", "sharpness", "cast_bytes_per_element", "grouped_factor")
+    rest = (
+        "floor_us", "memory_efficiency", "sharpness", "cast_bytes_per_element", "grouped_efficiency", "grouped_factor",
+        "masked_factor",
+    )  # fmt: skip
     return stated | {field: value for field in rest if (value := getattr(law, field)) is not None}
 
 

@@ -132,6 +132,8 @@ def server(profile: ServerProfile, gpu: Accelerator, fabrics: FindFabric, locate
         scale_out_efficiency=between.rate_share,
         scale_out_alpha_s=between.latency_us / MEGA,
         scale_out_error=between.p90_error,
+        stall_s=between.stall_us / MEGA,
+        stall_per_node_s=between.stall_per_node_us / MEGA,
         host_memory_bytes=has_gb * GIGA if has_gb else (host.memory_bytes if host else None),
         host_accelerators=None if has_gb or host is None else host.accelerators,
         price_per_hour=price.per_hour if price else None,
@@ -164,7 +166,7 @@ def usual_scale_out(gpu: Accelerator, accelerators: int, node: NodeFabric) -> Sc
     """NICs of a node whose profile names none: one a GPU in a switched or meshed node, else one a node."""
     if not node.nic_per_accelerator:
         return ScaleOut(gbit_per_s=100.0 if accelerators > 1 else 10.0)
-    return ScaleOut(gbit_per_s=gpu.usual_node.nic_gbit_per_s, nics=accelerators)
+    return ScaleOut(gpu.usual_node.nic_gbit_per_s, accelerators, gpu.usual_node.network)
 
 
 def bare_server(gpu: Accelerator, fabrics: FindFabric, accelerators: int | None = None) -> Server:

@@ -173,6 +173,10 @@ class KernelChoice(_Part, frozen=True):
     split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
     gathered_inputs: bool = False
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop"] = "grouped"
+    padded_routing: Literal["rows", "products"] = "rows"
+    expert_tile: Annotated[float, msgspec.Meta(ge=0, le=1024)] = 0.0
+    expert_side: Annotated[float, msgspec.Meta(ge=0, le=8192)] = 0.0
+    expert_starts: Literal["at-tiles", "anywhere"] = "at-tiles"
     mixer: Literal["fused", "copied"] = "fused"
     accumulation: Literal["apart", "fused"] = "apart"
     routing: Literal["eager", "fused"] = "eager"

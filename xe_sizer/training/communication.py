@@ -8,6 +8,7 @@ import numpy as np
 
 from xe_sizer.graph.inputs import head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
+from xe_sizer.graph.weights import layer_weights
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import (
     ALL_GATHER,
@@ -17,11 +18,16 @@ from xe_sizer.laws.collectives import (
     STOLEN,
     collective_time_s,
     copy_time_s,
+    links_along_axes,
+    stall_s,
 )
 from xe_sizer.training.layout import HAS_OTHER_WORK, bubble_time_s
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.collectives import Network
     from xe_sizer.training.evaluation import Evaluation
     from xe_sizer.training.job import Job
     from xe_sizer.training.layout import Layouts, Passes
@@ -34,7 +40,8 @@ class Groups(Immutable):
     """The ranks over which data parallelism exchanges dense weights, and those that hold the same experts.
 
     `*_per_node` is how many of a group share a node; the ranks of an expert group lie between its replicas. With
-    hybrid sharding these are the groups that share one copy; `replicas` copies add up their gradients.
+    hybrid sharding these are the groups that share one copy; `replicas` copies add up their gradients. `*links`: share
+    of the links inside a node that the groups within a replica leave to a group.
     """
 
     ranks: Array
@@ -43,6 +50,8 @@ class Groups(Immutable):
     experts_per_node: Array
     replicas: Array
     replicas_per_node: Array
+    links: Array
+    expert_links: Array
 
     @classmethod
     def of(cls, job: Job, layouts: Layouts) -> Groups:
@@ -56,6 +65,8 @@ class Groups(Immutable):
             np.clip(node // expert_copy_ranks, 1, experts),
             replicas,
             np.clip(node // (layouts.tp * ranks), 1, replicas),
+            _links_left(layouts.tp, job.network),
+            _links_left(expert_copy_ranks, job.network),
         )
 
     def time_s(self, job: Job, operation: str, dense_bytes: Array, expert_bytes: Array) -> Array:
@@ -78,15 +89,33 @@ class Groups(Immutable):
         """
         apart = np.where(self.expert_ranks != self.ranks, expert_bytes, 0.0)
         together = dense_bytes + expert_bytes - apart
-        seconds = collective_time_s(operation, together, self.ranks, self.per_node, job.network)
+        seconds = collective_time_s(operation, together, self.ranks, self.per_node, job.network, links=self.links)
         if np.any(apart):
             seconds = seconds + collective_time_s(
-                operation, apart, self.expert_ranks, self.experts_per_node, job.network
+                operation, apart, self.expert_ranks, self.experts_per_node, job.network, links=self.expert_links
             )
         if operation == REDUCE_SCATTER and np.any(self.replicas != 1):
             shard = together / self.ranks + apart / self.expert_ranks
             seconds = seconds + collective_time_s(ALL_REDUCE, shard, self.replicas, self.replicas_per_node, job.network)
         return np.asarray(seconds / job.stack.efficiency.collectives)
+
+    def stalls_s(self, network: Network) -> tuple[Array, Array]:
+        """Of one exchange between the ranks of a group, and of one between its replicas [s]."""
+        return stall_s(self.ranks / self.per_node, network), stall_s(self.replicas / self.replicas_per_node, network)
+
+
+def _tensors(evaluation: Evaluation) -> Array:
+    """Weights of the layers of the fullest stage, each of which is an exchange of its own, shape (layout,) [-]."""
+    model = evaluation.job.model
+    a_layer = sum(layers * len(layer_weights(model, kind)) for kind, layers in model.layer_kinds) / model.layers
+    return np.asarray(evaluation.stages.fullest * a_layer)
+
+
+def _links_left(inner: ArrayLike, network: Network) -> Array:
+    """What groups of so many ranks leave of a node's links to each of those whose members lie between them."""
+    used = links_along_axes(inner, network)
+    left = np.where((as_array(inner) > network.chip_ranks) & (used < 1.0), 1.0 - used, 1.0)
+    return np.asarray(left / np.minimum(inner, network.chip_ranks))
 
 
 def _stolen(share: float) -> float:
@@ -97,7 +126,7 @@ def _stolen(share: float) -> float:
 def exchange_once_a_step(evaluation: Evaluation) -> Array:
     """Exposed gradient reduction and weight gathering of ZeRO 0 to 2.
 
-        t = repeats x (reduce - h(reduce, backward)) + gather - h(gather, forward)
+        t = repeats x (reduce - h(reduce, backward)) + gather - h(gather, forward) + exchanges x stall
         h(x, compute) = (1 - stolen) min(share x, compute)      stolen = 0.15; 0 where the share is 1
 
     ZeRO-3 in the stages of a pipeline gathers a stage once and keeps it for all micro-batches, as ZeRO-1 does (PyTorch
@@ -137,7 +166,8 @@ def exchange_once_a_step(evaluation: Evaluation) -> Array:
 
     overlap = job.stack.overlap
     reduced_s = repeats * exposed_s(operation_s, overlap.data_parallel, evaluation.backward_s)
-    return np.asarray(reduced_s + exposed_s(gather_s, overlap.updated_weights, evaluation.forward_s))
+    waited_s = (repeats + sharded) * _tensors(evaluation) * groups.stalls_s(job.network)[0]
+    return np.asarray(reduced_s + exposed_s(gather_s, overlap.updated_weights, evaluation.forward_s) + waited_s)
 
 
 def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
@@ -146,7 +176,7 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
         t = g (units + exposed(layers x gather + root, forward))
             + g exposed(r (layers x gather + root), frozen forward)
             + (g - n) exposed(layers x gather, backward) + n exposed(layers x (gather + reduce), backward)
-            + whole + copies
+            + whole + copies + exchanges x stall
         exposed(x, compute) = max(x / layers, x - h) + stolen h,  h = min(x, share x compute)
 
     Every layer's weights are gathered in the forward and in the backward, its gradients reduce-scattered, in n of the g
@@ -188,6 +218,7 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
         return np.where(told.hides > 0, exposed_s(exchange_s, compute_s), alone_s)
 
     micro_batches = as_array(layouts.grad_accum)
+    of_ranks_s, of_replicas_s = groups.stalls_s(job.network)
     reduced = micro_batches if job.stack.defaults.reduces_every_micro_batch else np.ones_like(micro_batches)
     passes = 2.0 + evaluation.recomputed
     forms = job.method.learning.adapters
@@ -199,6 +230,7 @@ def exchange_every_micro_batch(evaluation: Evaluation, fetch_s: Array) -> Array:
         + micro_batches * gathered_s(frozen_gather_s, evaluation.frozen_s)
         + (micro_batches - reduced) * gathered_s(gather_s, evaluation.backward_s)
         + reduced * reduced_s(reduce_s, evaluation.backward_s)
+        + _tensors(evaluation) * ((2.0 * micro_batches + reduced) * of_ranks_s + reduced * of_replicas_s)
         + _whole_gather_s(evaluation, groups)
         + gathered_copies_s(evaluation, reduced)
     )
