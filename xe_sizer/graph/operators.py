@@ -711,7 +711,7 @@ class Attention(Operator):
     narrow: bool = False
     gathers: bool = False
     peak_share: Array | None = None
-    window: int | None = None
+    window: Array | float | None = None
 
     @property
     def head_dim(self) -> float:
