@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.result.training import Result
 from xe_sizer.scenario.read import read_scenario
