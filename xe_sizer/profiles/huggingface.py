@@ -53,7 +53,6 @@ class Moe(Immutable, eq=True):
     biased: bool = False
     optional: bool = False
     loop: str = "modules"
-    groups: str = "n_group"
 
 
 class Family(Immutable, eq=True):
@@ -130,7 +129,6 @@ _KIMI = replace(
     _BIASED, position="none", recurrent=True,
     moe=Moe(
         per_token="num_experts_per_token", shared_count="num_shared_experts", first_dense="first_k_dense_replace",
-        groups="num_expert_group",
     ),
 )  # fmt: skip
 _BAILING = Family(
@@ -316,6 +314,9 @@ FAMILIES: Mapping[str, Family] = {
     "lfm2": _LFM,
     "lfm2_moe": replace(_LFM, moe=Moe(first_dense="num_dense_layers")),
     "lfm3": _LFM,
+    "k2_horizon": _LLAMA,
+    "solar_open2": replace(_BIASED, position="none", recurrent=True, moe=_DEEPSEEK),
+    "spark2_5": replace(_LLAMA, activation="geglu", tied=True, window="3-of-4"),
     "mimo_v2_flash": Family(
         qkv_bias=ATTENTION_BIAS, sinks=True, rotary=0.334, moe=Moe(count="n_routed_experts")
     ),
@@ -380,8 +381,12 @@ TEXT_PARTS = {
     "deepseek_ref": "deepseek_v4",
     "deepseek_v41": "deepseek_v41_text",
     "llava": "llama",
+    "mimo_v2": "mimo_v2_flash",
+    "longcat_flash_ngram": "longcat_flash",
 }
-"""Text model of a multimodal model_type whose `text_config` does not name its own."""
+"""Text model of a multimodal model_type whose `text_config` does not name its own, and other names of a type."""
+CLASSES = {"LongcatCausalLM": "longcat_flash"}
+"""Type of a model whose configuration names a class alone."""
 _STATE_SPACE = "its config is not read yet, but 'xe-sizer profiles list model' has profiles with state-space layers"
 _RECURRENT = "its layers are recurrent, which xe-sizer cannot estimate yet"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
@@ -649,7 +654,8 @@ def _name(path: Path, config: Config) -> str:
 
 def _text_model(config: Config) -> tuple[Config, str]:
     """The configuration of the language model: the whole file, or the text part of a multimodal one."""
-    kind = config.word("model_type") or ""
+    named = next((CLASSES[name] for name in config.items("architectures") or () if name in CLASSES), "")
+    kind = config.word("model_type") or named
     if not isinstance(config.data.get("text_config"), dict):
         return config, TEXT_PARTS.get(kind, kind)
     text = config.section("text_config")
@@ -873,7 +879,7 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
         router_bias=moe.biased,
         expert_bias=moe.biased,
         loop=moe.loop,
-        groups=config.count(moe.groups, default=1),
+        groups=config.count("n_group", "num_expert_group", default=1),
         groups_per_token=config.count("topk_group", default=1),
     )
 
@@ -897,6 +903,7 @@ def _first_dense(config: Config, moe: Moe, layers: int) -> int:
     return max(stated, len(listed))
 
 
+LOOPS = ("num_loops", "total_ut_steps")  # of Nanbeige 4.2 and of Ouro
 PICKING = {
     "sparse_attention_config": "MiniMax sparse attention", "sparse_config": "InfLLM v2", "mixer_types": "InfLLM v2",
     "index_topk": "DeepSeek sparse attention", "index_topk_blocks": "MiniMax sparse attention",
@@ -917,6 +924,9 @@ def _check_sparse_attention(config: Config, kind: str, values: Values) -> None:
 
 def _check(config: Config, values: Values) -> None:
     heads, kv_heads, experts = values["heads"], values["kv_heads"], values["experts"]
+    for key in LOOPS:
+        if config.has(key) and config.count(key) > 1:
+            config.fail(f"a token passes its layers {config.count(key)} times, which is not supported yet", key)
     if heads % kv_heads:
         config.fail(f"{heads} heads are not a multiple of {kv_heads} KV heads", "num_key_value_heads")
     if experts and experts.per_token > experts.count:
