@@ -71,6 +71,7 @@ LATER = {
     "Aleph-Alpha__Kolibri-1": 78103055360,
     "CohereLabs__North-Mini-Code-1.0": 30484303872,
     "IFM__K2-Horizon-7B": 8999178240,
+    "LGAI-EXAONE__EXAONE-4.5-33B": 32527504384,
     "LGAI-EXAONE__K-EXAONE-236B-A23B": 236571150336,
     "LiquidAI__LFM2-350M": 354483968,
     "LiquidAI__LFM2.5-1.2B": 1170340608,
@@ -110,6 +111,7 @@ LATER = {
     "tencent__Hy4-preview": 58278193133,
     "thinkingmachines__Inkling": 975340270146,
     "thinkingmachines__Inkling-2-Small-MXFP8": 593718478848,
+    "thinkingmachines__Inkling-Small": 263655189034,
     "translated__Lara-4-Mini-Base": 7281684672,
     "zai-org__GLM-5": 743911199232,
 }

@@ -371,6 +371,7 @@ TEXT_PARTS = {
     "lfm2_vl": "lfm2",
     "lfm3_vl": "lfm3",
     "exaone4_5": "exaone4",
+    "exaone4_5_text": "exaone4",
     "aria": "aria_text",
     "kimi_k3": "kimi_linear",
     "muse_spark": "muse_spark_text",
