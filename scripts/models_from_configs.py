@@ -127,8 +127,8 @@ MODELS = {
         "The layer for multi-token prediction, 3.8B, is not counted.",
     ),
     "laguna-xs.2": Origin(
-        "laguna", "2026-04", "poolside/Laguna-XS.2", f"{TRANSFORMERS}; vllm-project/recipes (windows)",
-        "Gates of heads are not counted. Layers with a window may have more heads.", besides=3942144,
+        "laguna", "2026-04", "poolside/Laguna-XS.2",
+        "config.json of Laguna XS 2.1, of the same shape, as public tests of engines quote it", besides=4925184,
     ),
     "ling-mini-2.0": Origin(
         "ling-2", "2025-09", "inclusionAI/Ling-mini-2.0", AUTOMODEL, published="the published 16.26B"

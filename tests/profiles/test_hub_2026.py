@@ -106,6 +106,7 @@ LATER = {
     "openbmb__MiniCPM5-1B": 1080632832,
     "openbmb__MiniCPM5-2B": 2516756480,
     "poolside__Laguna-S-2.1": 117561977600,
+    "poolside__Laguna-XS-2.1": 33442617088,
     "skt__A.X-K2-Light": 20314494976,
     "swiss-ai__Apertus-v1.5-8B": 8091086912,
     "tencent__Hy4-preview": 58278193133,
