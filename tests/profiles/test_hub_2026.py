@@ -16,9 +16,9 @@ import yaml
 
 from tests.hub_cases import CONFIG
 from xe_sizer.cli.main import main
-from xe_sizer.errors import Location
+from xe_sizer.errors import InputError, Location
 from xe_sizer.graph.model import ModelShape, SparseIndexer
-from xe_sizer.graph.weights import count_parameters
+from xe_sizer.graph.weights import count_parameters, embedding_weights
 from xe_sizer.profiles.catalogue import Registry
 from xe_sizer.profiles.convert import convert
 from xe_sizer.profiles.huggingface import model_from_config
@@ -65,21 +65,37 @@ DEFAULTS = {
 PUBLISHED = PACKAGED | DEFAULTS
 # Collected after those above, from the same places; K-EXAONE from a test of TensorRT-LLM, LFM2 from one of an engine
 # that states the count too. LongCat has the count of its model card, since its class gives idle experts weights, and
-# DeepSeek-V4.1 that of its report, with its tables.
+# DeepSeek-V4.1 that of its report, with its tables. MiniCPM5-2B, Spark-X2.5-4B and Granite 4.2 8B have as many as the
+# Hub states of their weights, Spark-X2.5-1.7B as many as its own shape has with the gates of its heads.
 LATER = {
     "Aleph-Alpha__Kolibri-1": 78103055360,
+    "CohereLabs__North-Mini-Code-1.0": 30484303872,
+    "IFM__K2-Horizon-7B": 8999178240,
+    "LGAI-EXAONE__EXAONE-4.5-33B": 32527504384,
     "LGAI-EXAONE__K-EXAONE-236B-A23B": 236571150336,
     "LiquidAI__LFM2-350M": 354483968,
+    "LiquidAI__LFM2.5-1.2B": 1170340608,
+    "LiquidAI__LFM2.5-2.6B": 2697198592,
+    "LiquidAI__LFM2.5-8B-A1B": 8467856128,
     "LiquidAI__LFM3-1.7B": 1728801536,
     "MiniMaxAI__MiniMax-M2.7": 228689748992,
     "MiniMaxAI__MiniMax-M3": 426174565632,
     "Qwen__Qwen3.5-35B-A3B": 34660610688,
     "Qwen__Qwen3.8-Flash-Next": 176943899520,
     "RecursiveSI__flint": 39785287456,
+    "XHToken__Spark-X2.5-1.7B": 1971898368,
+    "XHToken__Spark-X2.5-4B": 4112079360,
     "XiaomiMiMo__MiMo-V2-Flash": 308778768832,
+    "XiaomiMiMo__MiMo-V2.5": 308778768832,
+    "XiaomiMiMo__MiMo-V2.6-Flash": 308778768832,
     "allenai__Olmo-Hybrid-7B": 7430870688,
     "dots-studio__dots3-note-prev": 279551718016,
+    "google__gemma-4-12B": 11907350272,
     "ibm-granite__granite-4.0-h-small": 32207337984,
+    "ibm-granite__granite-4.2-30b": 29276770304,
+    "ibm-granite__granite-4.2-3b": 3402836480,
+    "ibm-granite__granite-4.2-8b": 8791592960,
+    "inclusionAI__Ling-3.0-Tiny": 7893389856,
     "nvidia__DeepSeek-V4-Pro-NVFP4": 1572997179491,
     "nvidia__GLM-5.2-NVFP4": 743377000704,
     "nvidia__Gemma-4-31B-IT-NVFP4": 30697345280,
@@ -87,18 +103,29 @@ LATER = {
     "nvidia__Kimi-K2.7-Code-NVFP4": 1026408209408,
     "nvidia__NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 31577937344,
     "nvidia__Qwen3.6-27B-NVFP4": 26895998464,
+    "openbmb__MiniCPM5-1B": 1080632832,
+    "openbmb__MiniCPM5-2B": 2516756480,
+    "poolside__Laguna-S-2.1": 117561977600,
+    "poolside__Laguna-XS-2.1": 33442617088,
     "skt__A.X-K2-Light": 20314494976,
     "swiss-ai__Apertus-v1.5-8B": 8091086912,
     "tencent__Hy4-preview": 58278193133,
     "thinkingmachines__Inkling": 975340270146,
     "thinkingmachines__Inkling-2-Small-MXFP8": 593718478848,
+    "thinkingmachines__Inkling-Small": 263655189034,
     "translated__Lara-4-Mini-Base": 7281684672,
     "zai-org__GLM-5": 743911199232,
 }
 CARDS = {
     "deepseek-ai__DeepSeek-V4.1-Flash": 552e9 + 196e9,
+    "XiaomiMiMo__MiMo-V2.6-Pro": 1.02e12,
     "meituan-longcat__LongCat-Flash-Chat": 560e9,
+    "meituan-longcat__LongCat-Flash-Lite-Sparse": 68.5e9,
+    "upstage__Solar-Open2-250B": 250e9,
 }  # as rounded there
+
+
+LONGCAT_2 = "meituan-longcat__LongCat-2.0-FP8"
 
 
 def shape(name: str) -> ModelShape:
@@ -128,13 +155,54 @@ def test_later_configurations_become_profiles_of_as_many_parameters(name: str) -
 
 
 def test_every_configuration_is_in_a_list() -> None:
-    assert sorted([*PUBLISHED, *LATER, *CARDS]) == sorted(path.stem for path in CONFIGS.glob("*.json"))
+    assert sorted([*PUBLISHED, *LATER, *CARDS, LONGCAT_2]) == sorted(path.stem for path in CONFIGS.glob("*.json"))
+
+
+def test_longcat_2_has_the_sizes_of_its_model_card() -> None:
+    """1.6T, of which 135B are tables of n-grams: README of meituan-longcat/LongCat-2.0, rounded as there."""
+    model = shape(LONGCAT_2)
+    tables = model.ngram_tables
+    assert tables is not None
+    assert sum(tables.rows) * tables.width == pytest.approx(135e9, rel=1e-3)
+    assert tables.joined == model.hidden
+    assert round(count_parameters(model).total / 1e12, 1) == 1.6
+    projections = 16 * tables.width * model.hidden  # which nothing gates
+    assert [each.parameters for each in embedding_weights(model) if each.name.startswith("ngram_")] == [
+        sum(tables.rows) * tables.width,
+        projections,
+    ]
+
+
+def test_both_attentions_of_longcat_take_one_choice() -> None:
+    model = shape(LONGCAT_2)
+    assert model.layer_pattern == "*S" * 38
+    own, shared = (model.seen_by(kind).indexer for kind, _ in model.layer_kinds)
+    assert (own is not None and own.own, shared is not None and shared.own) == (True, False)
+
+
+def test_layers_with_a_window_have_more_heads_in_laguna() -> None:
+    model = shape("poolside__Laguna-S-2.1")
+    wide, near = (model.seen_by(kind) for kind, _ in model.layer_kinds[:2])
+    assert (wide.heads, wide.sliding_window, wide.rotary_fraction) == (48, None, 0.5)
+    assert (near.heads, near.sliding_window, near.rotary_fraction) == (72, 512, 1.0)
+
+
+@pytest.mark.parametrize("key", ["num_loops", "total_ut_steps"])
+def test_layers_that_a_token_passes_several_times_are_refused(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, key: 1}), encoding="utf-8")
+    model_from_config(path)
+    path.write_text(json.dumps({**CONFIG, key: 2}), encoding="utf-8")
+    with pytest.raises(InputError, match="a token passes its layers 2 times"):
+        model_from_config(path)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("MiniMaxAI__MiniMax-M2.7", "fp8-block"),
+        ("XiaomiMiMo__MiMo-V2.5", "fp8-block"),
+        ("XiaomiMiMo__MiMo-V2.6-Flash", "mxfp4"),  # the experts; the rest in fp8
         ("moonshotai__Kimi-K2.5", "int4-experts"),
         ("nvidia__GLM-5.2-NVFP4", "nvfp4-experts"),  # attention and shared experts stay as they were
         ("nvidia__DeepSeek-V4-Pro-NVFP4", "nvfp4-experts"),

@@ -56,6 +56,15 @@ def test_where_an_engine_keeps_them_hangs_on_its_release() -> None:
     assert places == {"vllm": "host", "vllm==0.29": "gpu", "sglang": "gpu"}
 
 
+def test_tables_beside_the_embedding_are_on_the_gpu_unless_told() -> None:
+    """LongCat-2.0: what vLLM keeps in host memory are tables of layers."""
+    keys = {"model": "longcat-2.0", "gpu": "b300", "gpus": 8, "serve.concurrency": 8, "serve.engine": "vllm"}
+    gpu, host = answered(**keys), answered(**keys, **{"serve.ngram_tables": "host"})
+    assert gpu.scenario["serve"]["ngram_tables"] == "gpu"
+    tables = REGISTRY.model("longcat-2.0").ngram_tables
+    assert weights_of(gpu) - weights_of(host) == pytest.approx(tables.rows[0] * 512 * 2 / 8, rel=1e-3)  # in 16 bit
+
+
 def test_one_memory_for_cpu_and_gpu_holds_them_all_the_same() -> None:
     spark = {"model": MODEL, "gpu": "dgx-spark", "gpus": 8, "serve.engine": "llama.cpp"}
     host, gpu = (

@@ -123,6 +123,8 @@ class NgramTables(Immutable, eq=True):
     every residual stream; how well stream and key agree gates what the stream is given of the value.
     rows : of each table; width : of a row; lookups : rows that a token reads of each
     conv_kernel : of a convolution behind the gate; 0: there is none
+    gated : as above; else the value is added to the embedding of the token, and there are no keys (LongCat,
+    arXiv:2601.21204), so that one table serves the whole model
     on_host : the tables are in host memory, and what is read of them is sent
     """
 
@@ -130,6 +132,7 @@ class NgramTables(Immutable, eq=True):
     width: int
     lookups: int
     conv_kernel: int = 0
+    gated: bool = True
     on_host: bool = False
 
     @property

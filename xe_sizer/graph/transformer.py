@@ -422,6 +422,8 @@ def embedding_operators(inputs: GraphInputs) -> tuple[Operator, ...]:
 # streams; backward what it read, and the gradients of all. The convolution norms, reads, writes and adds once more.
 NGRAM_GATE, NGRAM_GATE_LAUNCHES = (5.0, 9.0), (2.0, 4.0)
 NGRAM_CONVOLUTION, NGRAM_CONVOLUTION_LAUNCHES = (5.0, 9.0), (2.0, 4.0)
+# Counted: without a gate the value and the embedding are read, and their sum is written; backward copies it.
+NGRAM_SUM, NGRAM_SUM_LAUNCHES = (3.0, 2.0), (1.0, 1.0)
 
 
 def _ngram_lookups(inputs: GraphInputs, weights: Mapping[str, Weight]) -> Iterator[Operator]:
@@ -441,6 +443,9 @@ def _ngram_lookups(inputs: GraphInputs, weights: Mapping[str, Weight]) -> Iterat
     yield leave_parallel(block, "n-gram lookup", "embedding", tables.joined / inputs.model.hidden)
     yield from linear(block, "n-gram values", ("ngram_values",), tokens, rows)
     streams = inputs.residual_bytes
+    if not tables.gated:
+        yield memory_bound(block, "n-gram sum", "embedding", streams, NGRAM_SUM, NGRAM_SUM_LAUNCHES)
+        return
     yield memory_bound(block, "n-gram gate", "norm", streams, NGRAM_GATE, NGRAM_GATE_LAUNCHES, 2.0 * streams)
     if tables.conv_kernel:
         passes = NGRAM_CONVOLUTION

@@ -274,19 +274,22 @@ def _ngram_weights(model: ModelShape) -> Iterator[Weight]:
     """Tables of n-grams and what turns their rows into keys of the residual streams and a value.
 
         elements beside the tables = (n + 1) rows x width x hidden + (2 or 3) n hidden + n hidden kernel, n streams
+                                   = rows x width x hidden without a gate
 
-    Source: Qwen4ExpTextPLELayer of transformers; Engram of DeepSeek-V4.1 (its reference implementation).
+    Source: Qwen4ExpTextPLELayer of transformers; Engram of DeepSeek-V4.1 (its reference implementation);
+    NgramEmbedding of LongCat-Flash-Lite.
     """
     tables = model.ngram_tables
     if tables is None:
         return
-    streams, layers = model.residual_streams * model.hidden, len(tables.rows)
+    streams, layers = model.residual_streams * model.hidden * tables.gated, len(tables.rows)
     for rows in tables.rows:
         yield Weight(NGRAM_TABLE, "embedding", "embedding", rows, tables.width, split="vocabulary")
     values = linear_weight("ngram_values", "embedding", tables.joined, streams + model.hidden, False, "replicated")
     yield replace(values, copies=layers)
-    vectors = 2 + (1 + tables.conv_kernel) * (tables.conv_kernel > 0)
-    yield Weight("ngram_scales", "norm", "vector", 1, vectors * streams, copies=layers)
+    if tables.gated:
+        vectors = 2 + (1 + tables.conv_kernel) * (tables.conv_kernel > 0)
+        yield Weight("ngram_scales", "norm", "vector", 1, vectors * streams, copies=layers)
 
 
 @lru_cache(maxsize=1024)

@@ -62,7 +62,6 @@ class Moe(Immutable, eq=True):
     biased: bool = False
     optional: bool = False
     loop: str = "modules"
-    groups: str = "n_group"
 
 
 class Family(Immutable, eq=True):
@@ -141,7 +140,6 @@ _KIMI = replace(
     _BIASED, position="none", recurrent=True,
     moe=Moe(
         per_token="num_experts_per_token", shared_count="num_shared_experts", first_dense="first_k_dense_replace",
-        groups="num_expert_group",
     ),
 )  # fmt: skip
 _BAILING = Family(
@@ -343,6 +341,9 @@ FAMILIES: Mapping[str, Family] = {
     "lfm2": _LFM,
     "lfm2_moe": replace(_LFM, moe=Moe(first_dense="num_dense_layers")),
     "lfm3": _LFM,
+    "k2_horizon": _LLAMA,
+    "solar_open2": replace(_BIASED, position="none", recurrent=True, moe=_DEEPSEEK),
+    "spark2_5": replace(_LLAMA, activation="geglu", tied=True, window="3-of-4"),
     "mimo_v2_flash": Family(
         qkv_bias=ATTENTION_BIAS, sinks=True, rotary=0.334, moe=Moe(count="n_routed_experts")
     ),
@@ -397,6 +398,7 @@ TEXT_PARTS = {
     "lfm2_vl": "lfm2",
     "lfm3_vl": "lfm3",
     "exaone4_5": "exaone4",
+    "exaone4_5_text": "exaone4",
     "aria": "aria_text",
     "kimi_k3": "kimi_linear",
     "muse_spark": "muse_spark_text",
@@ -422,8 +424,12 @@ TEXT_PARTS = {
     "mllama": "mllama_text_model",
     "gpt-sw3": "gpt2",
     "llava": "llama",
+    "mimo_v2": "mimo_v2_flash",
+    "longcat_flash_ngram": "longcat_flash",
 }
-"""Text model of a multimodal model_type whose `text_config` does not name its own."""
+"""Text model of a multimodal model_type whose `text_config` does not name its own, and other names of a type."""
+CLASSES = {"LongcatCausalLM": "longcat_flash"}
+"""Type of a model whose configuration names a class alone."""
 _STATE_SPACE = "its layers with a state are not like those that are known"
 _RECURRENT = "its recurrence has no equation of memory and time here yet"
 _SEVERAL_TIMES = "a token passes its layers several times"
@@ -792,7 +798,8 @@ def _name(path: Path, config: Config) -> str:
 
 def _text_model(config: Config) -> tuple[Config, str]:
     """The configuration of the language model: the whole file, or the text part of a multimodal one."""
-    kind = config.word("model_type") or ("mamba_ssm" if config.has("ssm_cfg") else "")
+    named = next((CLASSES[name] for name in config.items("architectures") or () if name in CLASSES), "")
+    kind = config.word("model_type") or named or ("mamba_ssm" if config.has("ssm_cfg") else "")
     if kind in REFUSED:
         return config, kind
     if isinstance(config.data.get("thinker_config"), dict):  # a model that speaks has its language model further in
@@ -1041,7 +1048,7 @@ def _experts(config: Config, moe: Moe, layers: int) -> Experts | None:
         router_bias=moe.biased,
         expert_bias=moe.biased,
         loop=moe.loop,
-        groups=config.count(moe.groups, default=1),
+        groups=config.count("n_group", "num_expert_group", default=1),
         groups_per_token=config.count("topk_group", default=1),
     )
 
@@ -1065,6 +1072,7 @@ def _first_dense(config: Config, moe: Moe, layers: int) -> int:
     return max(stated, len(listed))
 
 
+LOOPS = ("num_loops", "total_ut_steps")  # of Nanbeige 4.2 and of Ouro
 PICKING = {
     "sparse_attention_config": "MiniMax sparse attention", "sparse_config": "InfLLM v2", "mixer_types": "InfLLM v2",
     "index_topk": "DeepSeek sparse attention", "index_topk_blocks": "MiniMax sparse attention",
@@ -1085,6 +1093,9 @@ def _check_sparse_attention(config: Config, kind: str, values: Values) -> None:
 
 def _check(config: Config, values: Values) -> None:
     heads, kv_heads, experts = values["heads"], values["kv_heads"], values["experts"]
+    for key in LOOPS:
+        if config.has(key) and config.count(key) > 1:
+            config.fail(f"a token passes its layers {config.count(key)} times, which is not supported yet", key)
     if heads % kv_heads:
         config.fail(f"{heads} heads are not a multiple of {kv_heads} KV heads", "num_key_value_heads")
     if experts and experts.per_token > experts.count:

@@ -532,7 +532,7 @@ def _dots3(config: Config, values: Values) -> Values:
     if types is None:
         types = ["full_attention" if layer < 2 or layer % 4 == 1 else "sliding_attention" for layer in range(layers)]
     windowed = [layer for layer, kind in enumerate(types) if kind in WINDOWED]
-    config.assume("the gate of each head's output, one row of a projection, is left out")
+    _head_gate(config, values)
     shared = config.count("shared_experts_intermediate_size", "moe_shared_expert_intermediate_size", default=0, least=0)
     experts = replace(values["experts"], shared_ffn=shared * config.count("n_shared_experts", default=1, least=0))
     if not windowed:
@@ -597,13 +597,57 @@ def _longcat(config: Config, values: Values) -> Values:
     return {
         "layers": 2 * values["layers"],
         "experts": replace(experts, per_token=visited, shared_ffn=values["ffn"], every_n_layers=2),
+        "layer_pattern": "*S" * int(values["layers"]) if "indexer" in values else None,  # both attend to one choice
+        "ngram_tables": _longcat_ngrams(config, values),
     }
+
+
+def _longcat_ngrams(config: Config, values: Values) -> NgramTables | None:
+    """Tables of the runs of 2 to N tokens, several of each length, each of some more rows than the one before it.
+
+    Source: NgramEmbedding of LongCat-Flash-Lite (arXiv:2601.21204).
+    """
+    ratio = config.data.get("oe_vocab_size_ratio", config.data.get("ngram_vocab_size_ratio"))
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or ratio <= 0:
+        return None
+    tables = config.count("oe_split_num", "emb_split_num") * (config.count("oe_neighbor_num", "emb_neighbor_num") - 1)
+    rows = sum(int(ratio * values["vocab"] + 2 * table + 1) for table in range(tables))
+    return NgramTables(rows=(rows,), width=max(values["hidden"] // max(tables, 1), 1), lookups=tables, gated=False)
+
+
+def _k2_horizon(config: Config, values: Values) -> Values:
+    """K2-Horizon: a Llama whose norms take four parts of a row each; larger ones mix values, and experts."""
+    for key in ("mova_num_experts", "num_experts"):
+        if config.data.get(key):
+            config.fail("mixtures of values, and of experts beside them, are not supported yet", key)
+    return {"qk_norm": "perhead" if config.flag("query_key_norm", False) else None}
+
+
+def _head_gate(config: Config, values: Values) -> Values:
+    config.assume("the gate of each head's output, one row of a projection, is left out")
+    return {}
 
 
 def _heads_by_layer(config: Config, values: Values) -> Values:
     """Families whose layers with a window have more query heads; the gate of each head is one row of a projection."""
-    config.assume("every layer is taken to have the query heads of those without a window")
-    return {}
+    heads, types = config.items("num_attention_heads_per_layer") or (), config.items("layer_types") or ()
+    near = {each for each, kind in zip(heads, types, strict=False) if kind in WINDOWED}
+    wide = {each for each, kind in zip(heads, types, strict=False) if kind not in WINDOWED}
+    if len(heads) != values["layers"] or len(types) != values["layers"] or (len(near), len(wide)) != (1, 1):
+        config.assume("every layer is taken to have the query heads of those without a window")
+        return {}
+    rotated = config.section("rope_parameters").section("full_attention")
+    return {
+        "heads": near.pop(),
+        "layer_pattern": "".join("*" if kind in WINDOWED else "G" for kind in types),
+        "global_attention": GlobalAttention(
+            kv_heads=values["kv_heads"],
+            head_dim=values["head_dim"],
+            rotary_fraction=rotated.fraction("partial_rotary_factor", default=values["rotary_fraction"]),
+            heads=wide.pop(),
+        ),
+        "windowed_layers": values["layers"],
+    } | _head_gate(config, values)
 
 
 def _mimo_v2(config: Config, values: Values) -> Values:
@@ -657,6 +701,8 @@ QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "laguna": _heads_by_layer,
     "mimo_v2_flash": _mimo_v2,
     "muse_glimmer_text": _gated,
+    "spark2_5": _head_gate,
+    "k2_horizon": _k2_horizon,
     "muse_spark_text": _muse_spark,
     "step3p5": _heads_by_layer,
     "phi": _phi,

@@ -118,13 +118,20 @@ def _is_prime(number: int) -> bool:
 
 
 def _kimi_delta(config: Config, values: Values) -> Values:
-    """Kimi Linear, Kimi K3, Ling 3 and GLM-5.3: Kimi delta attention, with latent attention in some layers."""
+    """Kimi Linear, Kimi K3, Ling 3, GLM-5.3, Solar Open 2: Kimi delta attention, and other attention in some layers."""
     own, types = config.section("linear_attn_config"), config.items("layer_types")
     layers, listed = int(values["layers"]), own.items("full_attn_layers")
+    kind = config.word("model_type")
+    ling, solar = kind == "bailing_hybrid", kind == "solar_open2"
+    if ling and "BailingMoeV2_5ForCausalLM" in (config.data.get("architectures") or ()):
+        config.assume("its lightning attention is priced as Kimi delta attention, with which it shares its state")
     if types is not None:
         full = [kind != "linear_attention" for kind in types]
     elif listed is not None:
         full = [layer + 1 in listed for layer in range(layers)]
+    elif solar:
+        first, period = config.items("gqa_layers"), config.count("gqa_interval", default=3) + 1
+        full = [layer in first if first is not None else layer % period == 0 for layer in range(layers)]
     else:
         every = config.count("layer_group_size", default=4)
         full = [(layer + 1) % every == 0 for layer in range(layers)]
@@ -133,11 +140,12 @@ def _kimi_delta(config: Config, values: Values) -> Values:
     part = own if own.data else config
     heads = part.count("num_heads", "linear_num_heads", default=values["heads"])
     size = part.count("linear_head_dim", "head_dim")
-    ling = config.word("model_type") == "bailing_hybrid"
     experts = values["experts"]
+    full_rank = ling or config.flag("kda_use_full_proj", False)
     return {
         "layer_pattern": "".join("*" if attends else "M" for attends in full),
-        "output_gate": config.flag("mla_use_output_gate", False),
+        "output_gate": config.flag("use_gqa_gate" if solar else "mla_use_output_gate", solar),
+        "qk_norm": "perhead" if solar and config.flag("use_qk_norm", False) else values["qk_norm"],
         "experts": experts and replace(experts, latent=config.optional_count("routed_expert_hidden_size")),
         "residual_streams": streams(config),
         "state_space": StateSpace(
@@ -149,8 +157,8 @@ def _kimi_delta(config: Config, values: Values) -> Values:
             head_dim=size,
             key_heads=heads,
             key_head_dim=size,
-            decay_rank=0 if ling else size,
-            gate_rank=0 if ling or part.flag("use_full_rank_gate", False) else size,
+            decay_rank=0 if full_rank else size,
+            gate_rank=0 if full_rank or part.flag("use_full_rank_gate", False) else size,
         ),
     }
 
@@ -399,6 +407,7 @@ HYBRID_QUIRKS: Mapping[str, Callable[[Config, Values], Values]] = {
     "kimi_linear": _kimi_delta,
     "bailing_hybrid": _kimi_delta,
     "glm5_next_text": _kimi_delta,
+    "solar_open2": _kimi_delta,
     "nemotron_h": _nemotron_h,
     "granitemoehybrid": _granite_hybrid,
     "mamba": _mamba,

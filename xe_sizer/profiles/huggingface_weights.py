@@ -50,8 +50,9 @@ def checkpoint_format(whole: Config, text: Config, mixture: bool) -> str | None:
         found = _OF_EXPERTS[found] if mixture else found
         if not mixture:
             part.assume(f"attention, which is published in 16 bit, is taken to be in {found.name} like the rest")
-    if found is E4M3_BLOCKS and (whole.has("expert_dtype") or own.has("expert_dtype")):
-        found = MXFP4  # DeepSeek-V4: experts are narrower than the rest
+    narrow = whole.has("expert_dtype") or own.has("expert_dtype") or own.data.get("store_dtype") == MXFP4.name
+    if found is E4M3_BLOCKS and narrow:
+        found = MXFP4  # DeepSeek-V4, MiMo-V2.6: experts are narrower than the rest
     if found is None:
         method = own.data.get("quant_algo") or own.data.get("quant_method")
         part.assume(f"weights are taken to be in 16 bit: how '{method}' keeps them is not read; say it with --weights")

@@ -85,6 +85,7 @@ class NgramTablesSection(Struct, frozen=True, kw_only=True, forbid_unknown_field
     width: Annotated[Count, Meta(description="width of a row")]
     lookups: Annotated[Count, Meta(description="rows that a token reads of each table")]
     conv_kernel: Annotated[CountOrZero, Meta(description="width of the convolution behind the gate")] = 0
+    gated: Annotated[bool, Meta(description="a gate adds what is read to layers; else the embedding takes it")] = True
 
 
 class GlobalAttentionSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

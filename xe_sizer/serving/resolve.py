@@ -613,8 +613,10 @@ def build_job(
         model = replace(model, indexer=None) if dense else model
     engine = engine.on_card(gpu.memory_bytes, gpu.generation).in_context(longest)
     if model.ngram_tables:  # one memory for CPU and GPU holds them all the same
-        away = (ngram_tables or engine.memory.ngram_tables) == "host" and not gpu.unified_share
-        model = replace(model, ngram_tables=replace(model.ngram_tables, on_host=away))
+        tables = model.ngram_tables
+        usual = engine.memory.ngram_tables if tables.gated else "gpu"  # what engines move is the tables of layers
+        away = (ngram_tables or usual) == "host" and not gpu.unified_share
+        model = replace(model, ngram_tables=replace(tables, on_host=away))
     formats = replace(formats, mixture=model.experts is not None)
     told = {name: value for name, value in launch.items() if value is not None}
     memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)
