@@ -28,7 +28,7 @@ from xe_sizer.graph.transformer import embedding_operators, layer_operators, sam
 from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import POINT_TO_POINT, STOLEN, collective_time_s
-from xe_sizer.laws.device import Efficiency
+from xe_sizer.laws.device import FP8, Efficiency
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import NETWORK as NETWORK_TIME
 from xe_sizer.laws.operator_time import (
@@ -749,6 +749,7 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
     sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits or not job.answers else 1.0)
     gpu = job.server.accelerator
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
+    per_head = kernels.decode == "per-head" or (job.scheme.cache.peak == FP8 and gpu.generation in kernels.fp8_per_head)
     gated = gpu.generation not in kernels.ungated_on
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
     picks = job.model.indexer
@@ -770,7 +771,7 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
     decoding = replace(
         prompts,
         attention="decode",
-        repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
+        repeats_kv=kernels.repeats_kv or per_head,
     )
     whole = flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     seeing = _seeing(job, placements, tp, prefills * tokens, prompts)
