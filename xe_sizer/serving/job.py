@@ -388,6 +388,12 @@ def reserves(engine: Engine, scheme: Scheme, gpu: Accelerator) -> bool:
     return bool(kernels.reserved_below) and scheme.activations.blocked and gpu.generation in kernels.reserved_on
 
 
+def in_triton(job: ServingJob) -> bool:
+    """Whether grouped products of experts run in Triton's kernels, but for those over reserved rows."""
+    kernels, there = job.engine.kernels, job.server.accelerator.generation
+    return there in kernels.tuned_on and job.scheme.weights.name in kernels.tuned_formats
+
+
 def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
     """Whether the grouped products of each placement run in Triton kernels that have no table of tuned block sizes.
 
@@ -409,7 +415,7 @@ def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
     gpu = job.server.accelerator
     to_all = job.sends_by(placements).prompts.dispatch == "to-all"
     sent = (placements.ep > 1) & (not to_all) & job.scheme.activations.blocked
-    if experts is None or gpu.generation not in kernels.tuned_on or form not in kernels.tuned_formats:
+    if experts is None or not in_triton(job):
         return np.zeros(len(placements), dtype=bool)
     shapes = zip(
         (experts.count + (job.redundant_experts or 0)) // placements.ep,

@@ -38,7 +38,7 @@ from xe_sizer.laws.operator_time import (
     operator_work,
 )
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.serving.job import reserves, serving_job, untuned
+from xe_sizer.serving.job import in_triton, reserves, serving_job, untuned
 from xe_sizer.serving.memory import MODULE as ADAPTERS
 from xe_sizer.serving.memory import adapter_operators, is_of_experts, rank_weight_bytes
 from xe_sizer.units import MICRO, SIXTEEN_BIT
@@ -863,6 +863,7 @@ def _expert_kernels(job: ServingJob, placements: ReplicaLayouts) -> Kernels:
         dispatched_bytes=narrow if dispatcher.narrow and narrow < job.element_bytes else None,
         expert_skew=job.expert_skew,
         redundant_experts=job.redundant_experts,
+        expert_input="indexed" if in_triton(job) and exchange.dispatch == "to-all" else "permuted",
     )
 
 
