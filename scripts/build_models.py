@@ -47,8 +47,8 @@ CHECKPOINTS = {
     **dict.fromkeys(("deepseek-v3", "deepseek-r1", "deepseek-v3.1", "deepseek-v3.2", "kimi-k2"), "fp8-block"),
     **dict.fromkeys(("minimax-m2", "minimax-m2.5"), "fp8-block"),
 }
-# Model cards of their FP8 checkpoints: fine-grained quantisation with a block size of 128.
-FP8_CHECKPOINTS = dict.fromkeys(("qwen3", "qwen3-moe", "qwen3-next", "qwen3-vl", "qwen3.5"), "fp8-block")  # by family
+# By family. Model cards of their FP8 checkpoints: fine-grained quantisation with a block size of 128.
+FP8_CHECKPOINTS = dict.fromkeys(("qwen3", "qwen3-moe", "qwen3-next", "qwen3-vl", "qwen3.5", "glm-5"), "fp8-block")
 # Checkpoints that the publisher offers beside them: Qwen/Qwen1.5-7B-Chat-GPTQ-Int8 and the like.
 INT8_CHECKPOINTS = dict.fromkeys(("qwen1.5", "qwen2", "qwen2.5"), "gptq-int8")  # by family
 WITHOUT_INT8 = {"qwen1.5-32b", "qwen1.5-110b"}

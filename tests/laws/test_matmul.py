@@ -140,3 +140,11 @@ def test_only_the_flops_of_misaligned_products_take_longer() -> None:
     assert matmul_time_s(1000, 1000, 1000, plain, PEAK, BANDWIDTH, slowdown=1.2) == pytest.approx(4e-3, rel=1e-12)
     assert matmul_time_s(1000, 1000, 1000, plain, PEAK, BANDWIDTH, slowdown=2.0) == pytest.approx(6e-3, rel=1e-12)
     assert plain.misaligned == MISALIGNED
+
+
+def test_rows_that_are_not_cast_move_no_bytes_for_it() -> None:
+    law = replace(LAW, floor_s=0.0, sharpness=1.0, cast_bytes_per_element=3.0)
+    sizes = 512, 1024, 2048
+    none, some, every = (matmul_time_s(*sizes, law, 1e15, 1e12, cast_rows=rows) for rows in (0, 128, None))
+    assert every - none == pytest.approx(3 * 512 * 2048 / (law.memory_efficiency * 1e12))
+    assert some - none == pytest.approx((every - none) / 4)

@@ -105,6 +105,33 @@ def test_the_port_of_2024_reads_the_cache_for_each_query_head() -> None:
     assert kernels == ["per-head", "split"]
 
 
+def test_a_cache_in_fp8_is_read_for_each_query_head_where_flash_attention_cannot() -> None:
+    """vLLM: FlashAttention 3 reads it on Hopper, and the first engine had none; XFormers and PagedAttention did it."""
+    gpus = ("v100-sxm-32gb", "a100-sxm-80gb", "l40s", "h100-sxm-80gb")
+
+    def ratios(release: str) -> list[float]:
+        """Time of attention with a cache in fp8 over that of one in 16 bit; four query heads share keys and values."""
+        found = []
+        for gpu in gpus:
+            narrow, wide = (
+                step_time(
+                    job(gpu=gpu, precision="fp16", serve__engine=f"vllm@{release}", serve__kv_cache=cache),
+                    ReplicaLayouts.of(),
+                    Work(decodes=32.0, decode_past=8000.0),
+                ).parts["attention"][0]
+                for cache in ("fp8", "fp16")
+            )
+            found.append(float(narrow / wide))
+        return found
+
+    first, second, newest = (ratios(release) for release in ("0.7", "0.10", "0.11"))
+    assert min(first) > 1.8
+    assert first[:3] == pytest.approx(second[:3])
+    assert second[1] > 2 * second[2]  # Ada has an instruction for it
+    assert second[3] == pytest.approx(0.5, abs=0.1)
+    assert newest == pytest.approx([1.0, 1.0, 0.5, 0.5], abs=0.1)
+
+
 def test_generations_of_the_first_engine() -> None:
     found = {release: load_engine(f"vllm@{release}") for release in ("0.2", "0.3", "0.4.2", "0.5.4", "0.8")}
     assert [engine.host.graphs for engine in found.values()] == [(), (256,), (256,), (256,), (512,)]

@@ -63,6 +63,17 @@ def test_an_engines_share_of_decoding_scales_its_attention() -> None:
     assert half.device.decode.memory_efficiency == pytest.approx(full.device.decode.memory_efficiency / 2)
 
 
+def test_a_cache_in_fp8_streams_no_faster_than_its_elements_are_widened() -> None:
+    """132 multiprocessors of an H100 at 1.98 GHz: 0.5 elements in a clock are 131 GB/s of its 3,350."""
+    cached = replace(WIDE, cache=FORMATS["fp8"])
+    laws = [
+        remade(scheme, kernels={"fp8_widened": {"hopper": rate}}).device.decode
+        for scheme, rate in ((cached, 0.5), (cached, 1000.0), (WIDE, 0.5))
+    ]
+    assert laws[0].memory_efficiency == pytest.approx(0.5 * 132 * 1.98e9 / 3.35e12, rel=0.02)
+    assert laws[1] == laws[2] == MADE.device.decode
+
+
 def test_casts_of_their_own_take_three_microseconds_and_three_bytes() -> None:
     """Where kernels are not fused; products of 16 bit cast nothing."""
     fused, own = (remade(W8A8, kernels={"fused_casts": one}) for one in (True, False))

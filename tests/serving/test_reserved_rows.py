@@ -7,7 +7,7 @@ import pytest
 from serving_cases import job
 
 from xe_sizer.graph.experts import expert_rows, reserved_rows
-from xe_sizer.graph.operators import Kernels, Matmul
+from xe_sizer.graph.operators import Kernels, Matmul, MemoryBound
 from xe_sizer.serving.job import PERSISTENT_GAIN, PERSISTENT_SHARPNESS, ReplicaLayouts
 from xe_sizer.serving.step_time import Work, step_time
 
@@ -134,3 +134,33 @@ def test_only_points_whose_rows_are_reserved_follow_the_law_of_these_kernels() -
         for name in ("vllm@0.12", "vllm@0.10.2")
     )
     assert float(old.parts["linear layers"][0]) == float(new.parts["linear layers"][0])
+
+
+def moved(engine: str, placement: ReplicaLayouts, **flags: object) -> tuple[dict[str, float], list[Matmul]]:
+    """Bytes that a step of 8,000 tokens moves in a layer, by operator, and the grouped products of its experts."""
+    made = job(MOE, **{**BLOCKS, "serve__engine": engine, **flags})
+    layers = step_time(made, placement, Work(prefills=1, prefill_tokens=8000)).step.layers
+    around = {op.name: float(op.forward_bytes[0]) for op in layers if isinstance(op, MemoryBound)}
+    return around, [op for op in layers if isinstance(op, Matmul) and op.grouped]
+
+
+def test_kernels_of_triton_read_tokens_by_their_index_and_cast_each_once() -> None:
+    """SGLang on Hopper: 8 copies of 4,096 elements of 2 bytes; a sum reads them and writes tokens."""
+    copies, tp = 8000 * 8, ReplicaLayouts.of(tp=2)
+    around, (first, second) = moved("sglang", tp)
+    assert around["dispatch"] == 2 * 4 * copies
+    assert around["combine"] == (1 + 1 / 8) * copies * 4096 * 2
+    assert first.cast_rows is not None
+    assert second.cast_rows is not None
+    assert first.cast_rows * first.copies == pytest.approx(8000)
+    assert second.cast_rows * second.copies == pytest.approx(copies)
+
+
+def test_other_kernels_gather_the_copies_first() -> None:
+    """FlashInfer's of vLLM on Hopper, and DeepGEMM's over reserved rows before."""
+    gathered, tp = 2 * 8000 * 8 * 4096 * 2, ReplicaLayouts.of(tp=2)
+    around, products = moved("vllm", tp)
+    assert (around["dispatch"], around["combine"]) == (gathered, gathered)
+    assert [op.cast_rows for op in products] == [None, None]
+    assert moved("vllm@0.12", tp)[0]["dispatch"] == gathered
+    assert moved("vllm@0.12", tp, serve__weights="bf16")[0]["dispatch"] < gathered / 1000

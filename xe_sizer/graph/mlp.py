@@ -76,6 +76,7 @@ COMBINE_PASSES = {"eager": (5.0, 10.0), "fused": (2.0, 2.0)}
 # each, gathers; gradients of what is gathered are sorted and added.
 DISPATCH_LAUNCHES = {"eager": (20.0, 24.0), "fused": (2.0, 2.0)}
 COMBINE_LAUNCHES = {"eager": (10.0, 17.0), "fused": (1.0, 1.0)}
+INDEX_BYTES = 4.0  # counted: an int32 says which token a row is, where products read rows by their index
 
 
 def mlp_half(block: Block, own_norm: bool) -> Iterator[Operator]:
@@ -307,17 +308,22 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
     load = busiest_load(rank.ep, routed, experts.count, inputs.kernels)
     kept, received = float(inputs.keeps_input("expert_gate", "expert_up")), permuted * load
     saved_bytes = (received if loop else waiting_input_bytes(block, received)) * kept
-    routing = inputs.kernels.routing
+    routing, possible, reserves = inputs.kernels.routing, *_possible_rows(block, experts, routed * load)
+    # vLLM and SGLang fused_moe.py: rows are offs_token // top_k, and moe_sum reads the copies and writes tokens.
+    indexed = inputs.kernels.expert_input == "indexed"
     if inputs.kernels.masks_experts:
         yield from _mask_product(block, experts, "dispatch", width, saved_bytes)
     elif loop:
         yield before_experts(block, loop, routed, width, visited, saved_bytes)
     else:
         passes, launched = DISPATCH_PASSES[routing], DISPATCH_LAUNCHES[routing]
-        yield memory_bound(block, "dispatch", "experts", permuted, passes, launched, saved_bytes)
+        gathered = permuted
+        if indexed:
+            gathered = np.where(0.0 if reserves is None else reserves, permuted, routed * INDEX_BYTES)
+        yield memory_bound(block, "dispatch", "experts", gathered, passes, launched, saved_bytes)
     there, back = _token_exchanges(block, experts, received)
     yield from there
-    yield from _products(block, experts, routed * load, local)
+    yield from _products(block, experts, routed * load, local, possible, reserves)
     yield from back
     if inputs.kernels.masks_experts:
         yield from _mask_product(block, experts, "combine", width, permuted)
@@ -325,6 +331,8 @@ def _routed(block: Block, experts: Experts) -> Iterator[Operator]:
         yield after_experts(block, loop, routed, width, visited, permuted)
     else:
         passes, launched = COMBINE_PASSES[routing], COMBINE_LAUNCHES[routing]
+        if indexed:
+            passes = (1.0 + 1.0 / experts.per_token, passes[1])
         returned = np.where(_gathered_copies(block) > 0, permuted / rank.expert_tp, permuted)
         kept_bytes = returned * float(inputs.kernels.combine == "weighted")
         yield memory_bound(block, "combine", "experts", returned, passes, launched, kept_bytes)
@@ -392,16 +400,28 @@ def _token_exchanges(
     )
 
 
-def _products(block: Block, experts: Experts, routed: Array, local: Array) -> Iterator[Operator]:
-    """The products of `local` experts, together or one after the other; `routed` token copies are shared evenly."""
-    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
-    one = np.ones_like(local)
-    held = held_experts(block, experts)
+def _possible_rows(block: Block, experts: Experts, routed: Array) -> tuple[Array, Array | None]:
+    """Token copies that a rank could get, of `routed` that it does, and where rows are reserved for them all."""
+    inputs, rank = block.inputs, block.inputs.rank
     # Where every rank has all tokens, all of them could have picked its experts.
     gathered = inputs.kernels.dispatch == "to-all"
     possible = rank.tokens * attention_groups(rank) * experts.per_token if gathered else routed
+    hidden = (experts.latent or inputs.model.hidden) * np.ones_like(routed)
+    width = experts.ffn / rank.expert_tp * np.ones_like(routed)
+    return possible, reserved_rows(inputs.kernels, possible / experts.per_token, width, hidden, rank.expert_tp)
+
+
+def _products(
+    block: Block, experts: Experts, routed: Array, local: Array, possible: Array, reserves: Array | None
+) -> Iterator[Operator]:
+    """The products of `local` experts, together or one after the other; `routed` token copies are shared evenly.
+
+    possible, reserves : as of `_possible_rows`
+    """
+    inputs, model, rank = block.inputs, block.inputs.model, block.inputs.rank
+    one = np.ones_like(local)
+    held = held_experts(block, experts)
     ffn, hidden = experts.ffn / rank.expert_tp * one, (experts.latent or model.hidden) * one
-    reserves = reserved_rows(inputs.kernels, possible / experts.per_token, ffn, hidden, rank.expert_tp)
     rows, passing = expert_rows(inputs.kernels, routed, possible, local, held, reserves)
     padding = padded_sides(inputs.kernels, hidden, ffn)
     matrices = 2.0 if model.gated else 1.0
@@ -410,7 +430,11 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
     together = loop is None and inputs.kernels.experts != "in-turn" and not inputs.kernels.masks_experts
     apart = (not together and not inputs.kernels.masks_experts) or inputs.kernels.experts == "products"
 
-    def product(name: str, n: Array, k: Array, saved_bytes: Array) -> Matmul:
+    # vLLM and SGLang fused_moe.py quantise before each product: tokens, and then their copies.
+    indexed, shared = inputs.kernels.expert_input == "indexed", np.maximum(local, 1e-9)
+    tokens_cast, copies_cast = possible / experts.per_token / shared, routed / shared
+
+    def product(name: str, n: Array, k: Array, saved_bytes: Array, cast: Array | None = None) -> Matmul:
         return Matmul(
             name=name,
             module="experts",
@@ -429,6 +453,7 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
             alone=together & (held == 1.0),
             accumulated_bytes=inputs.accumulated_bytes,
             padding=padding,
+            cast_rows=cast if indexed else None,
         )
 
     # The dispatched tokens, which the first product reads, are kept by the dispatch.
@@ -437,14 +462,15 @@ def _products(block: Block, experts: Experts, routed: Array, local: Array) -> It
         yield product("expert gate", ffn, hidden, np.zeros_like(width))
         yield product("expert up", ffn, hidden, another * routed * hidden * inputs.element_bytes)
     else:
-        yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width))
+        yield product("expert gate and up", matrices * ffn, hidden, np.zeros_like(width), tokens_cast)
     yield from _beside_experts(block, ("expert_gate", "expert_up"), rows, local, ffn, hidden)
     acted = activation(block, "expert activation", "experts", width)
     yield replicated(acted, turns(inputs.kernels, held, local)) if loop in (MODULES, SLICED) else acted
     if experts.expert_bias:
         yield expert_bias(block, loop, width * matrices, routed * hidden)
     kept = float(inputs.keeps_input("expert_down"))
-    yield product("expert down", hidden, ffn, waiting_input_bytes(block, width * inputs.element_bytes) * kept)
+    waiting_bytes = waiting_input_bytes(block, width * inputs.element_bytes) * kept
+    yield product("expert down", hidden, ffn, waiting_bytes, copies_cast)
     yield from _beside_experts(block, ("expert_down",), rows, local, hidden, ffn)
     elements = (matrices + 1.0) * local * hidden * ffn
     yield from expert_weights(block, loop, elements, (matrices + 1.0) * local, local)

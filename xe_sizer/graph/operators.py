@@ -498,6 +498,8 @@ class Kernels(Immutable):
         ranks as keys and values have heads, a ring of such groups
     split_experts : gather-tokens: ranks that split an expert give each other all tokens, and each sends them on;
         gather-copies: a token goes to one of them, and they gather what has come
+    expert_input : permuted: rows that are gathered by expert before the product; indexed: those of the tokens, which
+        the kernel reads by their index, and which are cast once for all experts of a token
     experts : grouped: one kernel for all experts of a product; products: one for each, side by side; in-turn: one for
         each after the other, on tokens sorted before; loop: one expert after the other, as the model's reference
         implementation does; loop-all: so, those that no token picked too; unsplit: grouped, but for models whose
@@ -574,6 +576,7 @@ class Kernels(Immutable):
     combine: Literal["weighted", "summed"] = "weighted"
     activation_input: Literal["wide", "narrow"] = "wide"
     dispatch: Literal["per-expert", "per-place", "to-all"] = "per-expert"
+    expert_input: Literal["permuted", "indexed"] = "permuted"
     context: ContextKind = "all-gather"
     split_experts: Literal["gather-tokens", "gather-copies"] = "gather-tokens"
     experts: Literal["grouped", "products", "in-turn", "unsplit", "loop", "loop-all"] = "grouped"
@@ -641,6 +644,7 @@ class Matmul(Operator):
     of dB reads and writes of an element of the gradient that it adds to, beside its result. `unpadded`: of a vocabulary
     that nobody rounds up. `alone`: true where a rank holds one expert, whose grouped product is a single one.
     `padding`: elements of a weight that a grouped product computes over those that there are; None: no others.
+    `cast_rows`: rows of A that are cast before, for each copy (None: all).
     """
 
     m: Array
@@ -661,6 +665,7 @@ class Matmul(Operator):
     accumulated_bytes: float = 0.0
     unpadded: bool = False
     padding: Array | None = None
+    cast_rows: Array | None = None
 
     @property
     def forward_flops(self) -> Array:

@@ -240,12 +240,13 @@ def matmul_time_s(
     weight_element_bytes: ArrayLike | None = None,
     slowdown: ArrayLike = 1.0,
     accumulated_bytes: ArrayLike = 0.0,
+    cast_rows: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Time of C[m,n] = A[m,k] @ B[k,n] on one accelerator.
 
         t = t0 + (a^p + b^p)^(1/p)
         a = 2 m n k f / (e_f peak)        e_f x grouped_share for grouped products
-        b = ((m k + m n) element_bytes + k n weight_element_bytes + c m k + g m n) / (e_b bandwidth)
+        b = ((m k + m n) element_bytes + k n weight_element_bytes + c r k + g m n) / (e_b bandwidth)
 
     Parameters
     ----------
@@ -256,6 +257,7 @@ def matmul_time_s(
     element_bytes, weight_element_bytes : size of an element of A and C, and of B [bytes]
     slowdown : f, of weights whose sides are not aligned [-]
     accumulated_bytes : g, where C is added to what is there, beside its own element [bytes]
+    cast_rows : r, of A that are cast; None: m [-]
 
     Returns
     -------
@@ -269,7 +271,8 @@ def matmul_time_s(
     share = grouped_share(m, n, k, law.grouped_efficiency) if law.grouped else 1.0
     efficiency = law.effective_flops_efficiency * share
     flops_s = 2.0 * m * n * k * np.asarray(slowdown) / (efficiency * peak_flops_per_s)
-    moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * m * k
+    cast = m if cast_rows is None else np.asarray(cast_rows, dtype=np.float64)
+    moved = (m * k + m * n) * size + k * n * weight_size + law.cast_bytes_per_element * cast * k
     moved = moved + np.asarray(accumulated_bytes) * m * n
     memory_s = moved / (law.memory_efficiency * bandwidth_bytes_per_s)
     seconds = law.floor_s + smooth_maximum(flops_s, memory_s, law.sharpness)

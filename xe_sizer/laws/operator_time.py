@@ -224,7 +224,8 @@ def _product_times(ops: Sequence[Matmul], device: Device, backward: bool) -> Ite
         slower = stacked([_slowdown(op, law) for op, _ in products], shape)
         slower, bandwidth = slower * tile_padding(m, n, law.tile), device.bandwidth_bytes_per_s
         added = np.reshape([more for _, _, more in listed], (-1, *(1 for _ in shape)))
-        whole = matmul_time_s(m, n, k, law, peak, bandwidth, size, weight_bytes, slower, added)
+        cast = stacked([sizes[0] if op.cast_rows is None else op.cast_rows for op, sizes in products], shape)
+        whole = matmul_time_s(m, n, k, law, peak, bandwidth, size, weight_bytes, slower, added, cast)
         # Grouped experts run together: sizes grow by the copies, the launch floor is paid once.
         floor_s = np.where(m * n * k > 0, law.floor_s, 0.0)
         apart = np.reshape([op.apart and not op.grouped for op, _ in products], (-1, *(1 for _ in shape)))

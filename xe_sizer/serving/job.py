@@ -358,12 +358,14 @@ class ServingJob(Immutable):
         """Size that reading an element of the cache counts with [bytes].
 
         Accelerators without products in the cache's format convert it in each step, which takes what reading it saves:
-        16 bit then.
+        16 bit then, unless it is known how fast the engine's kernels do so.
 
         Source: vLLM 0.11 documentation, quantized KV cache: no lower latency without hardware that converts.
         """
         cache = self.scheme.cache
-        converts = cache.peak == FP8 and FP8 not in self.server.accelerator.peak_flops_per_s
+        gpu = self.server.accelerator
+        known = widened_elements_per_s(self.engine, self.scheme, gpu) is not None
+        converts = cache.peak == FP8 and FP8 not in gpu.peak_flops_per_s and not known
         return max(cache.element_bytes, SIXTEEN_BIT) if converts else cache.element_bytes
 
     @property
@@ -380,10 +382,28 @@ class ServingJob(Immutable):
         return self.fetch_s + self.encode_s + (0.0 if self.efficiency.fixed else self.engine.request_s)
 
 
+def widened_elements_per_s(engine: Engine, scheme: Scheme, gpu: Accelerator) -> float | None:
+    """Elements of the cache that decode kernels widen at most; None: as fast as they read them [1/s].
+
+        rate = fp8_widened clocks      a cache of 8-bit floats
+
+    Source: CUDA's __nv_cvt_fp8_to_halfraw (cuda_fp8.hpp): one instruction since Ada (__CUDA_ARCH__ >= 890), before it
+    masks, shifts and branches on each element.
+    """
+    in_a_clock = engine.kernels.fp8_widened.get(gpu.generation) if scheme.cache.peak == FP8 else None
+    return in_a_clock * gpu.clocks_per_s if in_a_clock and gpu.clocks_per_s else None
+
+
 def reserves(engine: Engine, scheme: Scheme, gpu: Accelerator) -> bool:
     """Whether the engine has grouped products that run over reserved rows on the accelerator, in the scheme."""
     kernels = engine.kernels
     return bool(kernels.reserved_below) and scheme.activations.blocked and gpu.generation in kernels.reserved_on
+
+
+def in_triton(job: ServingJob) -> bool:
+    """Whether grouped products of experts run in Triton's kernels, but for those over reserved rows."""
+    kernels, there = job.engine.kernels, job.server.accelerator.generation
+    return there in kernels.tuned_on and job.scheme.weights.name in kernels.tuned_formats
 
 
 def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
@@ -407,7 +427,7 @@ def untuned(job: ServingJob, placements: ReplicaLayouts) -> NDArray[np.bool_]:
     gpu = job.server.accelerator
     to_all = job.sends_by(placements).prompts.dispatch == "to-all"
     sent = (placements.ep > 1) & (not to_all) & job.scheme.activations.blocked
-    if experts is None or gpu.generation not in kernels.tuned_on or form not in kernels.tuned_formats:
+    if experts is None or not in_triton(job):
         return np.zeros(len(placements), dtype=bool)
     shapes = zip(
         (experts.count + (job.redundant_experts or 0)) // placements.ep,
@@ -485,7 +505,7 @@ def _device(model: ModelShape, gpu: Accelerator, engine: Engine, scheme: Scheme,
             expert_matmul=grouped,
             reserved_matmul=reserved if reserves(engine, scheme, gpu) else None,
             scan_matmul=wide,
-            decode=replace(made.decode, memory_efficiency=made.decode.memory_efficiency * engine.efficiency.decode),
+            decode=_decode_law(made.decode, engine, scheme, gpu),
         )
     return replace(made, weight_element_bytes=scheme.weights.element_bytes, wide_modules=wide_modules(scheme))
 
@@ -533,6 +553,17 @@ def _in_clocks(law: MatmulLaw, scheme: Scheme, engine: Engine, gpu: Accelerator)
         reached = kernels.packed_flops * clocks / gpu.peak_flops_per_s[scheme.compute]
         law = replace(law, flops_efficiency=reached, sustained_flops_efficiency=None)
     return law
+
+
+def _decode_law(law: DecodeLaw, engine: Engine, scheme: Scheme, gpu: Accelerator) -> DecodeLaw:
+    """The law of attention over the cache, whose elements some kernels widen more slowly than memory brings them.
+
+    e <= elements per second x cache's element / bandwidth
+    """
+    share, widened = law.memory_efficiency * engine.efficiency.decode, widened_elements_per_s(engine, scheme, gpu)
+    if widened is not None:
+        share = min(share, widened * scheme.cache.element_bytes / gpu.memory_bandwidth_bytes_per_s)
+    return replace(law, memory_efficiency=share)
 
 
 def _tiled(law: MatmulLaw, engine: Engine) -> MatmulLaw:

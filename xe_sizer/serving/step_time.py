@@ -28,7 +28,7 @@ from xe_sizer.graph.transformer import embedding_operators, layer_operators, sam
 from xe_sizer.graph.vision import VISION, vision_operators
 from xe_sizer.immutable import Immutable
 from xe_sizer.laws.collectives import POINT_TO_POINT, STOLEN, collective_time_s
-from xe_sizer.laws.device import Efficiency
+from xe_sizer.laws.device import FP8, Efficiency
 from xe_sizer.laws.network import exchange_times
 from xe_sizer.laws.operator_time import NETWORK as NETWORK_TIME
 from xe_sizer.laws.operator_time import (
@@ -38,7 +38,7 @@ from xe_sizer.laws.operator_time import (
     operator_work,
 )
 from xe_sizer.laws.parts import computed, part
-from xe_sizer.serving.job import reserves, serving_job, untuned
+from xe_sizer.serving.job import in_triton, reserves, serving_job, untuned
 from xe_sizer.serving.memory import MODULE as ADAPTERS
 from xe_sizer.serving.memory import adapter_operators, is_of_experts, rank_weight_bytes
 from xe_sizer.units import MICRO, SIXTEEN_BIT
@@ -758,6 +758,7 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
     sampled = decodes * with_logits + prefills * (tokens if kernels.all_logits or not job.answers else 1.0)
     gpu = job.server.accelerator
     below = kernels.reserved_below if reserves(job.engine, job.scheme, gpu) else 0.0
+    per_head = kernels.decode == "per-head" or (job.scheme.cache.peak == FP8 and gpu.generation in kernels.fp8_per_head)
     gated = gpu.generation not in kernels.ungated_on
     padded = kernels.sparse_heads.get(gpu.generation, 0.0)
     picks = job.model.indexer
@@ -779,7 +780,7 @@ def _step_in(job: ServingJob, placements: ReplicaLayouts, work: Work, micro_batc
     decoding = replace(
         prompts,
         attention="decode",
-        repeats_kv=kernels.repeats_kv or kernels.decode == "per-head",
+        repeats_kv=kernels.repeats_kv or per_head,
     )
     whole = flat = step_inputs(job, placements, tp, together, 1.0, 0.0, prompts)
     seeing = _seeing(job, placements, tp, prefills * tokens, prompts)
@@ -871,6 +872,7 @@ def _expert_kernels(job: ServingJob, placements: ReplicaLayouts) -> Kernels:
         dispatched_bytes=narrow if dispatcher.narrow and narrow < job.element_bytes else None,
         expert_skew=job.expert_skew,
         redundant_experts=job.redundant_experts,
+        expert_input="indexed" if in_triton(job) and exchange.dispatch == "to-all" else "permuted",
     )
 
 

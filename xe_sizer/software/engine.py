@@ -28,6 +28,8 @@ class EngineKernels(_Part, frozen=True):
     """Kernels as `graph.operators.Kernels` names them; `attention` is that of the prefill, `decode` of the cache.
 
     `decode` split over the keys, or per-head: the same, reading keys and values for every query head.
+    `fp8_per_head`: generations on which a cache of 8-bit floats is read by kernels that are per-head. `fp8_widened`:
+    elements of it that a multiprocessor widens in a clock, by generation; on others it streams as the law has it.
     `fused_casts` where quantising activations is part of the kernel before; else it is a kernel of its own.
     `attention_mask`: whether PyTorch's attention gets a mask for padding and windows, with which it works on all pairs.
     `windows` where layers with a sliding window keep no more than it.
@@ -61,6 +63,8 @@ class EngineKernels(_Part, frozen=True):
     attention_family: Literal["flash-1", "flash-2", "flash-3"]
     attention_mask: Literal["none", "padded", "always"]
     decode: Literal["split", "per-head"]
+    fp8_per_head: tuple[str, ...]
+    fp8_widened: dict[str, Annotated[float, msgspec.Meta(gt=0, le=1024)]]
     cache: Literal["paged", "concatenated", "in-attention"]
     fused_qkv: bool
     fused_gate_up: bool
