@@ -9,7 +9,7 @@ import pytest
 from cases import GPT, REGISTRY, graph
 from msgspec.structs import replace
 
-from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.inputs import Learning, LowRank, model_adapters
 from xe_sizer.graph.model import LayerKind, ModelShape, SharedBlocks, StateSpace
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, MemoryBound, Operator, Scan
 from xe_sizer.graph.transformer import layer_operators
@@ -335,6 +335,16 @@ def test_layers_that_share_weights_hold_them_once_and_compute_and_cache_each() -
 
 def test_what_layers_add_to_shared_weights_is_their_own() -> None:
     """Two layers of a set: two products through a width of 8 on gate and up, q, k and v, and one behind the MLP."""
+def test_layers_that_run_one_module_have_one_adapter() -> None:
+    """PEFT 0.21 on transformers 5.24: ALBERT has one LoRA of rank 4 on its query, Zamba2 one for each of its layers."""
+    sharing = (SharedBlocks(sets=2), SharedBlocks(sets=2, tied=True))
+    each = 4 * (GPT.hidden + GPT.heads * GPT.head_dim)
+    for shared, adapters in zip(sharing, (2, 4), strict=True):
+        model = replace(GPT, layers=4, shared_blocks=shared)
+        found = [count * one.parameters for count, one in model_adapters(model, {"q": LowRank(4)})]
+        assert found == [adapters * each]
+
+
     plain = replace(GPT, layers=2, shared_blocks=SharedBlocks(sets=1))
     more = replace(plain, shared_blocks=SharedBlocks(1, mlp_rank=8, attention_rank=4, projection=True))
     hidden, query, key = GPT.hidden, GPT.heads * GPT.head_dim, GPT.kv_heads * GPT.head_dim

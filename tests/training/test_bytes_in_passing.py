@@ -8,6 +8,8 @@ import pytest
 from cases import GPT, job, layouts
 from msgspec.structs import replace
 
+from xe_sizer.graph.model import SharedBlocks
+from xe_sizer.training.communication import exchange_every_micro_batch
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
@@ -98,6 +100,18 @@ def test_a_whole_layer_of_experts_is_gathered() -> None:
     units = 2 * 32000 * 4096 + 4096 + 2 * (attention + experts / 2)
     found = ledger(made, dp=8, ep=2, zero=3)
     assert course(found, "gathered layers")[0] == 2 * units
+
+
+def test_a_layer_is_gathered_with_all_that_it_shares() -> None:
+    """32 layers of one set of weights: a rank holds a 32nd of them, and gathers as much as without sharing."""
+    made = job(stack="deepspeed")
+    shared = replace(made, model=replace(made.model, shared_blocks=SharedBlocks(sets=1)))
+    own, common = (Evaluation(one, layouts(dp=8, zero=3)) for one in (made, shared))
+    assert (common.held.linear / own.held.linear).tolist() == [[1 / LAYERS]] * 2
+    units = [course(ledger(one, dp=8, zero=3), "gathered layers") for one in (made, shared)]
+    assert units[0] == units[1]
+    exchanges = [exchange_every_micro_batch(one, np.zeros(1)) for one in (own, common)]
+    assert exchanges[0].tolist() == pytest.approx(exchanges[1].tolist(), rel=1e-12)
 
 
 # Logits: tokens x vocabulary x what the loss kernel keeps after the forward and holds at the loss.

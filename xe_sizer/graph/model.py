@@ -259,12 +259,15 @@ class Projector(Immutable, eq=True):
 
     norm : in front of them, layernorm, rmsnorm or None; over : the width of a patch, or of the patches that are merged
     queries : that read a piece of an image in place of the products, and are its tokens (`graph.vision`); 0: none;
+    tied : layers have modules of their own, whose weights are tied: adapters on them are each layer's (Zamba2 in
+    transformers 5); else they run one module in turns, whose adapter they have in common (ALBERT)
     query_positions : with learned positions
     """
 
     widths: tuple[int, ...]
     bias: bool = False
     norm: str | None = None
+    tied: bool = False
     over: str = "patch"
     queries: int = 0
     query_positions: bool = False

@@ -299,6 +299,7 @@ def _zamba_2(config: Config, values: Values) -> Values:
 
 
 def _lightning(config: Config, values: Values) -> Values:
+            tied=True,
     """MiniMax-01 and M1: lightning attention, with full attention in every eighth layer.
 
     Their own code says 0 and 1 of each layer, that of transformers words, or nothing where every second one has it.

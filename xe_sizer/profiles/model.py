@@ -183,6 +183,7 @@ class SharedBlocksSection(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     widths: Annotated[tuple[Count, ...], Meta(min_length=2, description="from the merged patches to `hidden`")]
+    tied: Annotated[bool, Meta(description="each layer has a module of its own, and so adapters of its own")] = False
     bias: Annotated[bool, Meta(description="its products have biases")] = False
     norm: Annotated[Literal["layernorm", "rmsnorm"] | None, Meta(description="norm before the first product")] = None
     queries: Annotated[
