@@ -234,6 +234,8 @@ def test_groups_of_mamba_2_are_copied_where_there_are_fewer_than_ranks() -> None
 def test_a_decode_reads_and_writes_the_states_of_all_sequences(space: StateSpace, rows: int) -> None:
     states = 2 * 96 / TP * rows * 4
     assert moved(layer(space, Kernels(attention="decode"))["scan"]) == (2 * states, 0, 1, 0, 0)
+    narrow = replace(space, state_dtype="bfloat16")
+    assert moved(layer(narrow, Kernels(attention="decode"))["scan"]) == (states, 0, 1, 0, 0)
 
 
 def test_context_ranks_pass_states_at_the_borders_of_their_parts() -> None:
@@ -333,8 +335,6 @@ def test_layers_that_share_weights_hold_them_once_and_compute_and_cache_each() -
     assert (shared.most_stages, own.most_stages) == (1, 4)
 
 
-def test_what_layers_add_to_shared_weights_is_their_own() -> None:
-    """Two layers of a set: two products through a width of 8 on gate and up, q, k and v, and one behind the MLP."""
 def test_layers_that_run_one_module_have_one_adapter() -> None:
     """PEFT 0.21 on transformers 5.24: ALBERT has one LoRA of rank 4 on its query, Zamba2 one for each of its layers."""
     sharing = (SharedBlocks(sets=2), SharedBlocks(sets=2, tied=True))
@@ -345,6 +345,8 @@ def test_layers_that_run_one_module_have_one_adapter() -> None:
         assert found == [adapters * each]
 
 
+def test_what_layers_add_to_shared_weights_is_their_own() -> None:
+    """Two layers of a set: two products through a width of 8 on gate and up, q, k and v, and one behind the MLP."""
     plain = replace(GPT, layers=2, shared_blocks=SharedBlocks(sets=1))
     more = replace(plain, shared_blocks=SharedBlocks(1, mlp_rank=8, attention_rank=4, projection=True))
     hidden, query, key = GPT.hidden, GPT.heads * GPT.head_dim, GPT.kv_heads * GPT.head_dim

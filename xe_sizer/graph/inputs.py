@@ -609,7 +609,7 @@ def head_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterat
 def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[float, Adapter]]:
     """Yield the adapters of each kind of layer, with how many the layers of the kind have.
 
-    Source: PEFT, which puts one adapter on a module, however many layers run it (BaseTuner.inject_adapter).
+    PEFT puts one adapter on a module, however many layers run it (BaseTuner.inject_adapter).
     """
     for kind, layers in model.layer_kinds:
         for adapter in adapters_on(layer_weights(model, kind), forms):

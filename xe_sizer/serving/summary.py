@@ -54,7 +54,7 @@ from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.scenario.schema import LOADS as LOAD_KEYS
 from xe_sizer.scenario.tariff import what_is_paid
-from xe_sizer.serving.job import FULL, HIGHEST_LOAD, Allocated, untuned
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD, Allocated, ReplicaLayouts, untuned
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
@@ -73,6 +73,7 @@ from xe_sizer.serving.memory import (
     left_free,
     ngram_table_bytes,
     pool,
+    state_bytes,
     token_bytes,
     weights,
     worst_moment,
@@ -101,7 +102,6 @@ if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.serving.estimate import ServingEstimate
-    from xe_sizer.serving.job import ReplicaLayouts
     from xe_sizer.serving.memory import Held
     from xe_sizer.serving.queueing import Latencies
     from xe_sizer.serving.resolved import ResolvedService
@@ -1104,7 +1104,9 @@ def _kv_cache(estimate: ServingEstimate) -> KvCache:
     if job.drafter:
         drafting = job.drafter.first
         each += job.drafter.modules * token_bytes(drafting.model, drafting.scheme.cache)
+    states = float(state_bytes(job.model, ReplicaLayouts.of())[0])
     return KvCache(
+        state_bytes_per_sequence=states or None,
         bytes_per_token=each,
         gpu_bytes_per_token=each * job.gpu_share,
         pool_bytes=estimate.cache_bytes * int(placement.gpus[0]),

@@ -20,6 +20,7 @@ from xe_sizer.interop.serving import (
     serving_tool,
     state_drafts,
     state_service,
+    state_type,
 )
 from xe_sizer.interop.values import above_zero_or_off, is_on, listed, number, positive, positive_or_open
 
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from xe_sizer.interop.values import Written
 
 TABLE = Table(
-    keys=(Key(("engram_config.cpu_offload",), "serve.ngram_tables", place_of_tables),),
+    keys=(
+        Key(("engram_config.cpu_offload",), "serve.ngram_tables", place_of_tables),
+        Key(("mamba_ssm_cache_dtype", "mamba_cache_dtype"), "serve.state_dtype", state_type),
+    ),
     file="vllm",
 )
 
