@@ -102,14 +102,15 @@ def test_a_whole_layer_of_experts_is_gathered() -> None:
     assert course(found, "gathered layers")[0] == 2 * units
 
 
-def test_a_layer_is_gathered_with_all_that_it_shares() -> None:
-    """32 layers of one set of weights: a rank holds a 32nd of them, and gathers as much as without sharing."""
+@pytest.mark.parametrize(("sets", "layers"), [(2, 2), (1, 1)])
+def test_a_layer_is_gathered_with_all_that_it_shares(sets: int, layers: int) -> None:
+    """32 layers of few sets of weights: a rank holds these alone, and gathers two layers, or the one there is."""
     made = job(stack="deepspeed")
-    shared = replace(made, model=replace(made.model, shared_blocks=SharedBlocks(sets=1)))
+    shared = replace(made, model=replace(made.model, shared_blocks=SharedBlocks(sets=sets)))
     own, common = (Evaluation(one, layouts(dp=8, zero=3)) for one in (made, shared))
-    assert (common.held.linear / own.held.linear).tolist() == [[1 / LAYERS]] * 2
-    units = [course(ledger(one, dp=8, zero=3), "gathered layers") for one in (made, shared)]
-    assert units[0] == units[1]
+    assert (common.held.linear / own.held.linear).tolist() == [[sets / LAYERS]] * 2
+    found = course(ledger(shared, dp=8, zero=3), "gathered layers")[0]
+    assert found == pytest.approx(2 * (ROOT + layers * (LINEAR + NORMS)), rel=1e-12)
     exchanges = [exchange_every_micro_batch(one, np.zeros(1)) for one in (own, common)]
     assert exchanges[0].tolist() == pytest.approx(exchanges[1].tolist(), rel=1e-12)
 
