@@ -69,6 +69,7 @@ SERVING += (
 SERVING += (
     {"model": "deepseek-v4.1-flash", "gpu": "b200", "gpus": 8, "job": "inference", "serve": {"concurrency": 4}},
 )
+SERVING += ({"model": "nemotron-h-4b", "gpu": "b200", "job": "inference", "serve": {"concurrency": 4}},)
 READING: Scenario = {
     "model": "bge-m3",
     "gpu": "l40s",

@@ -66,6 +66,19 @@ def test_replicas_are_those_of_a_deployment(tmp_path: Path) -> None:
     assert read_foreign([file], Asked()).facts["gpus"].value == 24
 
 
+@pytest.mark.parametrize(("model", "names"), [
+    ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", ("vllm", "sglang", "trtllm")), ("MiniMaxAI/MiniMax-Text-01", ("vllm",)),
+])  # fmt: skip
+def test_types_of_recurrent_states_are_read_back(model: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        exporter = exporters()[name]
+        file = tmp_path / f"service{exporter.ending}"
+        text = export(plan(**{"model": model, "serve.state_dtype": "bfloat16"}), exporter).written.text
+        file.write_text(text, encoding="utf-8")
+        assert read_foreign([file], Asked()).facts["serve.state_dtype"].value == "bfloat16"
+        assert ("--mamba-cache-dtype bfloat16" in text) == (model.startswith("MiniMax"))
+
+
 DRAFTS: dict[str, dict[str, Any]] = {
     "mtp": {"serve.draft_tokens": 3},
     "eagle3": {"serve.draft_tokens": 4},

@@ -9,7 +9,7 @@ import pytest
 from cases import GPT, REGISTRY, graph
 from msgspec.structs import replace
 
-from xe_sizer.graph.inputs import Learning
+from xe_sizer.graph.inputs import Learning, LowRank, model_adapters
 from xe_sizer.graph.model import LayerKind, ModelShape, SharedBlocks, StateSpace
 from xe_sizer.graph.operators import Attention, Collective, Kernels, Matmul, MemoryBound, Operator, Scan
 from xe_sizer.graph.transformer import layer_operators
@@ -234,6 +234,8 @@ def test_groups_of_mamba_2_are_copied_where_there_are_fewer_than_ranks() -> None
 def test_a_decode_reads_and_writes_the_states_of_all_sequences(space: StateSpace, rows: int) -> None:
     states = 2 * 96 / TP * rows * 4
     assert moved(layer(space, Kernels(attention="decode"))["scan"]) == (2 * states, 0, 1, 0, 0)
+    narrow = replace(space, state_dtype="bfloat16")
+    assert moved(layer(narrow, Kernels(attention="decode"))["scan"]) == (states, 0, 1, 0, 0)
 
 
 def test_context_ranks_pass_states_at_the_borders_of_their_parts() -> None:
@@ -331,6 +333,16 @@ def test_layers_that_share_weights_hold_them_once_and_compute_and_cache_each() -
     cached = [float(sequence_bytes(model, format_of("bf16"), 1024, one, 16)[0]) for model in (shared, own)]
     assert cached[0] == cached[1]
     assert (shared.most_stages, own.most_stages) == (1, 4)
+
+
+def test_layers_that_run_one_module_have_one_adapter() -> None:
+    """PEFT 0.21 on transformers 5.24: ALBERT has one LoRA of rank 4 on its query, Zamba2 one for each of its layers."""
+    sharing = (SharedBlocks(sets=2), SharedBlocks(sets=2, tied=True))
+    each = 4 * (GPT.hidden + GPT.heads * GPT.head_dim)
+    for shared, adapters in zip(sharing, (2, 4), strict=True):
+        model = replace(GPT, layers=4, shared_blocks=shared)
+        found = [count * one.parameters for count, one in model_adapters(model, {"q": LowRank(4)})]
+        assert found == [adapters * each]
 
 
 def test_what_layers_add_to_shared_weights_is_their_own() -> None:

@@ -249,6 +249,23 @@ def test_a_script_of_variables_alone_says_what_it_is_given(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        ("vllm serve a/b --mamba-ssm-cache-dtype float32", ["float32"]),
+        ("vllm serve a/b --mamba_ssm_cache_dtype float16 --mamba-cache-dtype auto", ["float16"]),
+        ("vllm serve a/b --mamba-cache-dtype float32", ["float32"]),
+        ("vllm serve a/b --mamba-ssm-cache-dtype auto", []),
+        ("SGLANG_MAMBA_SSM_DTYPE=bfloat16 python -m sglang.launch_server --model-path a/b", ["bfloat16"]),
+        ("python -m sglang.launch_server --model-path a/b --mamba-ssm-dtype bfloat16", ["bfloat16"]),
+    ],
+)
+def test_types_of_recurrent_states_are_read(tmp_path: Path, command: str, kept: list[str]) -> None:
+    found = read(tmp_path, "run.sh", command + "\n")
+    assert [one.value for key, one in found.facts.items() if key == "serve.state_dtype"] == kept
+    assert not lost(found)
+
+
+@pytest.mark.parametrize(
     ("command", "place"),
     [
         ("vllm serve a/b --engram-config '{\"cpu_offload\": false}'", "gpu"),

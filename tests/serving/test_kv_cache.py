@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import REGISTRY
-from serving_cases import job
+from serving_cases import job, problems
 
 from xe_sizer.serving.job import ReplicaLayouts
 from xe_sizer.serving.memory import (
@@ -113,6 +113,64 @@ def test_recurrent_states_do_not_grow(name: str) -> None:
 def test_state_of_jamba_by_hand() -> None:
     """28 layers of 8,192 channels with 16 states in float32, and the last 3 inputs of the convolution in 16 bit."""
     assert float(state_bytes(REGISTRY.model("jamba-v0.1"), ReplicaLayouts.of())[0]) == 28 * 8192 * (16 * 4 + 3 * 2)
+
+
+def element_bytes(name: str, **flags: object) -> float:
+    space = job(name, **flags).model.state_space
+    assert space is not None
+    return space.state_element_bytes
+
+
+# Bytes of an element of the states: those of vLLM, SGLang and TensorRT-LLM, where nobody says; and what is asked for.
+KEPT = {
+    "jamba-v0.1": (2, 4, 2), "mamba-2.8b": (2, 4, 2), "zamba2-7b": (2, 4, 2), "granite-4.0-h-small": (2, 4, 2),
+    "falcon-h1-34b": (2, 4, 2), "minimax-text-01": (2, 4, 2), "qwen3-next-80b-a3b": (2, 4, 2),
+    "nemotron-h-8b": (4, 4, 4), "nemotron-3-nano": (4, 4, 4), "qwen3.5-9b": (4, 4, 2), "kimi-linear-48b-a3b": (4, 4, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_states_have_the_type_that_the_engine_or_the_model_says(name: str) -> None:
+    engines = ("vllm", "sglang", "tensorrt-llm")
+    assert tuple(element_bytes(name, serve__engine=engine) for engine in engines) == KEPT[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "asked", "size"),
+    [
+        ("zamba2-7b", "vllm", "float32", 4),
+        ("nemotron-h-8b", "vllm", "bfloat16", 2),
+        ("nemotron-h-8b", "vllm@0.12", None, 2),
+        ("nemotron-h-8b", "vllm@0.13", None, 4),
+        ("kimi-linear-48b-a3b", "vllm", "float32", 4),
+        ("kimi-linear-48b-a3b", "sglang", "bfloat16", 2),
+        ("zamba2-7b", "llama.cpp", None, 4),
+    ],
+)
+def test_options_and_releases_set_the_type_of_states(name: str, engine: str, asked: str | None, size: int) -> None:
+    told = {"serve__state_dtype": asked} if asked else {}
+    assert element_bytes(name, serve__engine=engine, **told) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "message"),
+    [
+        ("llama-3.1-8b", "vllm", "llama-3.1-8b has no recurrent states to keep in bfloat16"),
+        ("lfm2-350m", "vllm", "lfm2-350m has no recurrent states to keep in bfloat16"),
+        ("kimi-linear-48b-a3b", "vllm", "vllm has no option that keeps states of kimi-delta-attention in bfloat16"),
+        ("zamba2-7b", "llama.cpp", "llama.cpp has no option that keeps states of mamba-2 in bfloat16"),
+    ],
+)
+def test_types_of_states_that_nothing_takes_are_refused(name: str, engine: str, message: str) -> None:
+    found = problems(model=name, serve__engine=engine, serve__state_dtype="bf16")
+    assert [message in one for one in found] == [True]
+
+
+def test_state_of_zamba_2_by_hand() -> None:
+    """81 layers of 7,168 channels with 64 states, which a sequence has in 16 bit or in 32."""
+    kept = [job("zamba2-7b", serve__state_dtype=kept).model for kept in ("bfloat16", "float32")]
+    narrow, wide = (float(state_bytes(model, ReplicaLayouts.of())[0]) for model in kept)
+    assert wide - narrow == 81 * 7168 * 64 * 2
 
 
 def test_state_of_nemotron_h_by_hand() -> None:

@@ -8,6 +8,8 @@ import pytest
 from cases import GPT, job, layouts
 from msgspec.structs import replace
 
+from xe_sizer.graph.model import SharedBlocks
+from xe_sizer.training.communication import exchange_every_micro_batch
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.memory import Ledger, at_level, memory_ledger
@@ -98,6 +100,19 @@ def test_a_whole_layer_of_experts_is_gathered() -> None:
     units = 2 * 32000 * 4096 + 4096 + 2 * (attention + experts / 2)
     found = ledger(made, dp=8, ep=2, zero=3)
     assert course(found, "gathered layers")[0] == 2 * units
+
+
+@pytest.mark.parametrize(("sets", "layers"), [(2, 2), (1, 1)])
+def test_a_layer_is_gathered_with_all_that_it_shares(sets: int, layers: int) -> None:
+    """32 layers of few sets of weights: a rank holds these alone, and gathers two layers, or the one there is."""
+    made = job(stack="deepspeed")
+    shared = replace(made, model=replace(made.model, shared_blocks=SharedBlocks(sets=sets)))
+    own, common = (Evaluation(one, layouts(dp=8, zero=3)) for one in (made, shared))
+    assert (common.held.linear / own.held.linear).tolist() == [[sets / LAYERS]] * 2
+    found = course(ledger(shared, dp=8, zero=3), "gathered layers")[0]
+    assert found == pytest.approx(2 * (ROOT + layers * (LINEAR + NORMS)), rel=1e-12)
+    exchanges = [exchange_every_micro_batch(one, np.zeros(1)) for one in (own, common)]
+    assert exchanges[0].tolist() == pytest.approx(exchanges[1].tolist(), rel=1e-12)
 
 
 # Logits: tokens x vocabulary x what the loss kernel keeps after the forward and holds at the loss.

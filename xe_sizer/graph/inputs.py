@@ -606,11 +606,14 @@ def head_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterat
     yield from adapters_on([matrix] if matrix else [], forms)
 
 
-def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[int, Adapter]]:
-    """Yield the adapters of each kind of layer, with the number of layers of the kind."""
+def model_adapters(model: ModelShape, forms: Mapping[str, AdapterForm]) -> Iterator[tuple[float, Adapter]]:
+    """Yield the adapters of each kind of layer, with how many the layers of the kind have.
+
+    PEFT puts one adapter on a module, however many layers run it (BaseTuner.inject_adapter).
+    """
     for kind, layers in model.layer_kinds:
         for adapter in adapters_on(layer_weights(model, kind), forms):
-            yield layers, adapter
+            yield layers / adapter.members[0].adapter_sharing, adapter
 
 
 class Place(Immutable):

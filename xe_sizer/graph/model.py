@@ -10,6 +10,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from xe_sizer.immutable import Immutable
+from xe_sizer.units import FLOAT32, SIXTEEN_BIT
 
 VOCABULARY, CLASSES, VALUES, WORDS, NO_HEAD = "vocabulary", "classes", "values", "words", "none"
 MASKED, REPLACED = "masked", "replaced"
@@ -193,6 +194,10 @@ class LayerEmbedding(Immutable, eq=True):
     vocab: int
 
 
+WIDE_STATES = "float32"
+"""Type of recurrent states that are kept in 32 bit; others have 16."""
+
+
 class StateSpace(Immutable, eq=True):
     """A recurrent mixer in place of attention: its state does not grow with the sequence.
 
@@ -207,6 +212,8 @@ class StateSpace(Immutable, eq=True):
     key_heads, key_head_dim : of queries and keys (delta nets)
     input_parts : products that queries, keys, values and gate take together, and decay and step size (delta nets)
     decay_rank, gate_rank : widths that decay and gate pass (Kimi delta attention); 0: one product each
+    state_dtype : that states are kept in from token to token; in a profile what the model's configuration asks for, in
+    a job what the engine does; None: nobody says, float32 as in the reference implementations
     """
 
     kind: str
@@ -224,6 +231,12 @@ class StateSpace(Immutable, eq=True):
     input_parts: int = 1
     decay_rank: int = 0
     gate_rank: int = 0
+    state_dtype: str | None = None
+
+    @property
+    def state_element_bytes(self) -> float:
+        """Size of an element of the states that are kept [bytes]."""
+        return FLOAT32 if self.state_dtype in (None, WIDE_STATES) else SIXTEEN_BIT
 
     @property
     def state_rows(self) -> int:
@@ -249,12 +262,15 @@ class SharedBlocks(Immutable, eq=True):
     mlp_rank, attention_rank : widths through which every layer adds weights of its own to gate and up, and to queries,
     keys and values, as an adapter does; 0: none
     projection : every MLP has a product of its own behind it
+    tied : layers have modules of their own, whose weights are tied: adapters on them are each layer's (Zamba2 in
+    transformers 5); else they run one module in turns, whose adapter they have in common (ALBERT)
     """
 
     sets: int
     mlp_rank: int = 0
     attention_rank: int = 0
     projection: bool = False
+    tied: bool = False
 
 
 class Projector(Immutable, eq=True):

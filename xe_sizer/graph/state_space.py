@@ -133,7 +133,7 @@ def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
 
         bytes of a walk = WALK_PASSES x tokens channels / tp x element
         products of a chunk = chunk x chunk, chunk x state and chunk x head, for every head
-        bytes of a decode = UPDATE_PASSES x sequences channels / tp x state rows x 4
+        bytes of a decode = UPDATE_PASSES x sequences channels / tp x state rows x element of a state
 
     Parameters
     ----------
@@ -160,9 +160,9 @@ def scan(block: Block, space: StateSpace) -> Scan | MemoryBound:
 
 
 def _update(block: Block, space: StateSpace) -> MemoryBound:
-    """A step of the recurrence: one kernel reads and writes the states of all sequences, in float32."""
+    """A step of the recurrence: one kernel reads and writes the states of all sequences, as they are kept."""
     rank = block.inputs.rank
-    states = rank.batch * space.inner / rank.tp * space.state_rows * FLOAT32
+    states = rank.batch * space.inner / rank.tp * space.state_rows * space.state_element_bytes
     return memory_bound(block, "scan", MODULE, states, UPDATE_PASSES, (1.0, 0.0), 0.0 * states)
 
 

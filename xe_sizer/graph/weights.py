@@ -53,6 +53,7 @@ class Weight(Immutable):
     split    how tensor parallelism shards it: column | row | vocabulary | expert | replicated
     shards   most shards it can be split into [-]; further ranks hold copies (heads of keys and values); None: any
     sharing  layers of a kind over their sets of weights [-]: of what they have in common each layer counts a part
+    adapter_sharing  the same of the adapters on it: 1 where every layer has its own [-]
     """
 
     name: str
@@ -65,6 +66,7 @@ class Weight(Immutable):
     split: str = "replicated"
     shards: int | None = None
     sharing: float = 1.0
+    adapter_sharing: float = 1.0
 
     @property
     def parameters(self) -> float:
@@ -200,7 +202,8 @@ def layer_weights(model: ModelShape, kind: LayerKind) -> tuple[Weight, ...]:
         return weights
     layers = dict(model.layer_kinds)[kind]
     sharing = layers / min(model.shared_blocks.sets, layers)
-    common = (replace(weight, sharing=sharing) for weight in weights)
+    adapters = 1.0 if model.shared_blocks.tied else sharing
+    common = (replace(weight, sharing=sharing, adapter_sharing=adapters) for weight in weights)
     return (*common, *_own_weights(model, kind, model.shared_blocks))
 
 

@@ -45,7 +45,7 @@ from xe_sizer.interop.values import (
 from xe_sizer.profiles.catalogue import model_file
 from xe_sizer.profiles.convert import show
 from xe_sizer.profiles.finder import BUILT_IN
-from xe_sizer.software.number_formats import quantised_in
+from xe_sizer.software.number_formats import TORCH_TYPES, quantised_in
 from xe_sizer.software.speculation import (
     DFLASH,
     DRAFT_MODEL,
@@ -188,6 +188,12 @@ def cache_format(value: object) -> str | None:
     Raises UnreadableError: it is not known here.
     """
     return _format(value, _READ_CACHES, "a format of the KV cache")
+
+
+def state_type(value: object) -> str | None:
+    """The type of recurrent states; None where it is left to the engine. Raises UnreadableError: it is not known."""
+    found = _format(value, _PLAIN_WIDTHS, "a type of recurrent states")
+    return TORCH_TYPES[found] if found else None
 
 
 def _format(value: object, names: Mapping[str, str], what: str) -> str | None:

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 RECURRENT = frozenset({"linear_attention", "conv", "mamba"})
 
 
+FLOAT32 = "float32"
+
+
+def _state_dtype(config: Config) -> str | None:
+    """The type in which the configuration asks to keep recurrent states; None: it does not say."""
+    word = config.word("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
+    if word not in (None, "auto", FLOAT32, "bfloat16", "float16"):
+        config.fail(f"states in {word} are not supported")
+    return None if word == "auto" else word
+
+
 def _mixers(config: Config, values: Values, types: Iterable[object]) -> Values:
     """Letters of layers by their types. Where some attention has a window and some has none, letter G has none."""
     kinds = [str(kind) for kind in types]
@@ -67,6 +78,7 @@ def _delta_net(config: Config, values: Values) -> Values:
             key_heads=key_heads,
             key_head_dim=key_size,
             input_parts=1 if kind.startswith("qwen3_next") else 2,
+            state_dtype=_state_dtype(config),
         ),
     }
 
@@ -197,6 +209,7 @@ def _nemotron_h(config: Config, values: Values) -> Values:
             heads=heads,
             head_dim=size,
             groups=config.count("n_groups", default=1),
+            state_dtype=_state_dtype(config) or FLOAT32,  # the default of NemotronHConfig
         ),
     }
 
@@ -293,6 +306,7 @@ def _zamba_2(config: Config, values: Values) -> Values:
             mlp_rank=rank,
             attention_rank=rank if config.flag("use_shared_attention_adapter", False) else 0,
             projection=True,
+            tied=True,
         ),
         "state_space": StateSpace(
             kind="mamba-2",

@@ -169,6 +169,10 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = 1
     decay_rank: Annotated[CountOrZero, Meta(description="width that the decay passes (Kimi delta attention)")] = 0
     gate_rank: Annotated[CountOrZero, Meta(description="width that the gate passes (Kimi delta attention)")] = 0
+    state_dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Meta(description="that the configuration asks to keep states in (mamba_ssm_dtype, mamba_ssm_cache_dtype)"),
+    ] = None
 
 
 class SharedBlocksSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -180,6 +184,7 @@ class SharedBlocksSection(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         CountOrZero, Meta(description="width that each layer's own part of queries, keys and values passes")
     ] = 0
     projection: Annotated[bool, Meta(description="each MLP has a product of its own behind it")] = False
+    tied: Annotated[bool, Meta(description="each layer has a module of its own, and so adapters of its own")] = False
 
 
 class ProjectorSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -311,6 +311,7 @@ class KvCache(Struct, frozen=True):
 
     bytes_per_token : in the whole model; gpu_bytes_per_token : of them in the layers on the GPUs
     max_concurrency : requests of the asked length, to their last token, at once
+    state_bytes_per_sequence : of recurrent states and windows of convolutions, of a model that has any
     """
 
     bytes_per_token: float
@@ -318,6 +319,7 @@ class KvCache(Struct, frozen=True):
     pool_tokens: float
     max_concurrency: float
     gpu_bytes_per_token: float | None = None
+    state_bytes_per_sequence: float | None = None
 
 
 class Replicas(Struct, frozen=True):

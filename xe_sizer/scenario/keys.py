@@ -317,6 +317,7 @@ class ServeKeys(TypedDict, total=False):
     weights: str | None
     activations: str | None
     kv_cache: str | None
+    state_dtype: str | None
     scheme: str | None
     gpu_memory_utilization: float | None
     max_sequences: int | None

@@ -271,6 +271,10 @@ class LimitsSection(Section, frozen=True):
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
+StateType = Annotated[
+    Literal["float32", "bfloat16", "float16"],
+    or_else(fp32="float32", float="float32", bf16="bfloat16", fp16="float16", half="float16"),
+]
 DispatcherName = Annotated[str, named(dispatcher_names, other_dispatchers)]
 Percentile = Annotated[float, Meta(ge=50, le=99.9)]
 Iterations = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -412,6 +416,10 @@ class ServeSection(Section, frozen=True):
     weights: Annotated[NumberFormat | None, about("Number format of the weights", panel="Formats")] = None
     activations: Annotated[NumberFormat | None, about("Number format of the activations", panel="Formats")] = None
     kv_cache: Annotated[CacheFormat | None, about("Number format of the KV cache", panel="Formats")] = None
+    state_dtype: Annotated[
+        StateType | None,
+        about("Type of recurrent states; default: the model's or the engine's", panel="Formats"),
+    ] = None
     scheme: Annotated[
         Text | None,
         about("Bits of weights, activations and KV cache, e.g. w4a16k8; instead of formats", panel="Formats"),

@@ -371,6 +371,19 @@ def tables_are_there(asked: AskedService, model: ModelShape) -> Found:
         yield "serve.ngram_tables", f"{model.name} looks up no n-grams: no tables for the {place}", "leave it out"
 
 
+def states_are_set(asked: AskedService, engine: Engine) -> Found:
+    """A type of recurrent states, of a model without any, or that the engine has no option for."""
+    asked_for = asked.serve.state_dtype
+    if asked_for is None or asked.model is None:
+        return
+    space = asked.model.state_space
+    if space is None or not space.state_rows:
+        yield "serve.state_dtype", f"{asked.model.name} has no recurrent states to keep in {asked_for}", "leave it out"
+    elif space.kind not in engine.memory.set_states and engine.memory.state_dtype(space, "") != asked_for:
+        message = f"{engine.name} has no option that keeps states of {space.kind} in {asked_for}"
+        yield "serve.state_dtype", message, "leave it out"
+
+
 def turns_are_alone(asked: AskedService) -> Found:
     """What says again what turns compute, and loads in which no session comes back."""
     serve = asked.serve
@@ -544,6 +557,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(encoders_go_apart),
     of_engine(layers_go_to_the_cpu),
     of_model(tables_are_there),
+    of_engine(states_are_set),
     needs("serve.host_memory_gb_per_s", "serve.cpu_layers", "say how many layers, or auto"),
     of_engine(host_cache_is_kept),
     needs("serve.turn_tokens", "serve.turns", "say how many turns a session has"),

@@ -381,7 +381,6 @@ def _elements(weights: tuple[Weight, ...], placements: ReplicaLayouts, scheme: S
 
 # KV cache and recurrent states: bytes of a token and a sequence, and how many sequences a pool holds.
 
-STATE_BYTES = 4.0  # published: recurrent states are kept in float32
 CONVOLUTION_BYTES = 2.0  # published: the last inputs of the convolution are kept in 16 bit
 
 
@@ -496,7 +495,7 @@ def sequence_bytes(
 def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     """Recurrent states and convolution windows of one sequence on one tensor-parallel rank, of a stage.
 
-        bytes = ceil(layers / pp) (channels x state rows x 4 + mixed channels (kernel - 1) x 2) / tp
+        bytes = ceil(layers / pp) (channels x state rows x element + mixed channels (kernel - 1) x 2) / tp
 
     Parameters
     ----------
@@ -507,7 +506,8 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
     -------
     ndarray of float, shape (placements,) [bytes]
 
-    Source: mamba-ssm and flash-linear-attention, which keep states in float32 (arXiv:2312.00752, arXiv:2405.21060).
+    Source: mamba-ssm and flash-linear-attention, which keep states in float32 (arXiv:2312.00752, arXiv:2405.21060);
+    vLLM's MambaStateDtypeCalculator and SGLang's mamba2_state_dtype, which keep the convolution's in 16 bit.
     """
     space = model.state_space
     if space is None:
@@ -519,7 +519,7 @@ def state_bytes(model: ModelShape, placements: ReplicaLayouts) -> Array:
 def layer_state_bytes(space: StateSpace) -> float:
     """State and convolution window of one sequence in one layer, of all ranks [bytes]; see `state_bytes`."""
     window_bytes = space.mixed_channels * (space.conv_kernel - 1) * CONVOLUTION_BYTES
-    return space.inner * space.state_rows * STATE_BYTES + window_bytes
+    return space.inner * space.state_rows * space.state_element_bytes + window_bytes
 
 
 def block_tokens(job: ServingJob, placements: ReplicaLayouts) -> Array:

@@ -56,7 +56,7 @@ from xe_sizer.serving.step_time import Work, step_time, vision_encoder
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.dispatchers import DISPATCHERS
 from xe_sizer.software.host import on_host
-from xe_sizer.software.number_formats import E4M3, format_of, parse_scheme, plain_format, scheme, told_by
+from xe_sizer.software.number_formats import E4M3, TORCH_TYPES, format_of, parse_scheme, plain_format, scheme, told_by
 from xe_sizer.software.speculation import (
     DFLASH,
     DRAFT_MODEL,
@@ -349,9 +349,11 @@ def _assembled(
     share = values.serve.gpu_memory_utilization
     job = build_job(
         loaded(model, scenario), server, engine, found, efficiency, _longest(scenario, model), share,
-        values.serve.ngram_tables, **launch,
+        values.serve.ngram_tables, values.serve.state_dtype, **launch,
     )  # fmt: skip
     _resolve_tables(job, scenario, provenance)
+    if job.model.state_space and job.model.state_space.state_rows:
+        provenance.resolve_default("serve.state_dtype", job.model.state_space.state_dtype, "stack")
     engine = job.engine
     provenance.resolve_default("serve.gpu_memory_utilization", engine.memory.utilization, "stack")
     for name in BATCHING_KEYS:
@@ -597,13 +599,14 @@ def _limits(provenance: Provenance, objectives: Objectives) -> LimitsSection:
 
 def build_job(
     model: ModelShape, server: Server, engine: Engine, formats: Scheme, efficiency: Efficiency, longest: float,
-    utilization: float | None = None, ngram_tables: str | None = None, **launch: Any,
+    utilization: float | None = None, ngram_tables: str | None = None, state_dtype: str | None = None, **launch: Any,
 ) -> ServingJob:  # fmt: skip
     """The model with the engine on its card and host, as it was told to start.
 
     longest : sequence that the engine is to serve [tokens]
     utilization : share of the memory that it may use; None: its own [-]
     ngram_tables : where those of the model are, gpu or host; None: where it keeps them
+    state_dtype : of recurrent states; None: what the model or the engine says
     launch : limits and launch options of its batches by name; None: its own
     """
     gpu = server.accelerator
@@ -617,6 +620,10 @@ def build_job(
         usual = engine.memory.ngram_tables if tables.gated else "gpu"  # what engines move is the tables of layers
         away = (ngram_tables or usual) == "host" and not gpu.unified_share
         model = replace(model, ngram_tables=replace(tables, on_host=away))
+    if space := model.state_space:
+        wide = formats.weights.name if formats.weights.bits > WIDE_BITS else sixteen_bit(gpu.peak_flops_per_s)
+        kept = engine.memory.state_dtype(space, TORCH_TYPES[wide], state_dtype)
+        model = replace(model, state_space=replace(space, state_dtype=kept))
     formats = replace(formats, mixture=model.experts is not None)
     told = {name: value for name, value in launch.items() if value is not None}
     memory, batching = engine.memory, msgspec.structs.replace(engine.batching, **told)

@@ -54,7 +54,7 @@ from xe_sizer.scenario.provenance import joining_assumptions, resolved_scenario
 from xe_sizer.scenario.schema import INFERENCE
 from xe_sizer.scenario.schema import LOADS as LOAD_KEYS
 from xe_sizer.scenario.tariff import what_is_paid
-from xe_sizer.serving.job import FULL, HIGHEST_LOAD, Allocated, untuned
+from xe_sizer.serving.job import FULL, HIGHEST_LOAD, Allocated, ReplicaLayouts, untuned
 from xe_sizer.serving.load import LOADS
 from xe_sizer.serving.memory import (
     ALLOCATED_PARTS,
@@ -74,6 +74,7 @@ from xe_sizer.serving.memory import (
     left_free,
     ngram_table_bytes,
     pool,
+    state_bytes,
     token_bytes,
     weights,
     worst_moment,
@@ -1110,7 +1111,9 @@ def _kv_cache(estimate: ServingEstimate) -> KvCache:
     if job.drafter:
         drafting = job.drafter.first
         each += job.drafter.modules * token_bytes(drafting.model, drafting.scheme.cache)
+    states = float(state_bytes(job.model, ReplicaLayouts.of())[0])
     return KvCache(
+        state_bytes_per_sequence=states or None,
         bytes_per_token=each,
         gpu_bytes_per_token=each * job.gpu_share,
         pool_bytes=estimate.cache_bytes * int(placement.gpus[0]),

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
-from xe_sizer.graph.model import SparseKind
+from xe_sizer.graph.model import WIDE_STATES, SparseKind, StateSpace
 from xe_sizer.software.number_formats import FORMATS, Format
 from xe_sizer.software.release import Release, split_release
 from xe_sizer.units import GIB, MICRO, MILLI
@@ -220,6 +220,10 @@ class EngineMemory(_Part, frozen=True):
     of these leave, the cache; static: weights and cache come to it, tensors of a step have the rest
     block_tokens : the cache is given out in blocks of so many tokens
     states_in_blocks : a recurrent state takes a block of the cache, which is made large enough for it
+    float32_states : kinds of recurrence whose states it keeps in float32 where neither the model nor the user says;
+    those of others have the model's type
+    configured_states : kinds whose states it keeps in what the model's configuration asks for
+    set_states : kinds whose states an option of it sets the type of
     state_share : of the pool that recurrent states have for themselves; 0: they share it with keys and values
     fp8_cache_with : formats of weights whose published checkpoints ask for a cache in fp8
     cache_copies : how often the cache of a growing pool is held while a step makes it longer
@@ -239,6 +243,9 @@ class EngineMemory(_Part, frozen=True):
     utilization_of: Literal["total", "free", "static"]
     block_tokens: Count
     states_in_blocks: bool
+    float32_states: tuple[str, ...]
+    configured_states: tuple[str, ...]
+    set_states: tuple[str, ...]
     state_share: Annotated[float, msgspec.Meta(ge=0, lt=1)]
     cache_copies: Annotated[float, msgspec.Meta(ge=1, le=4)]
     fp8_cache_with: tuple[str, ...]
@@ -254,6 +261,14 @@ class EngineMemory(_Part, frozen=True):
     communicator_gib: Gib
     workspace_gib: Gib
     graphs_gib: Gib
+
+    def state_dtype(self, space: StateSpace, wide: str, asked: str | None = None) -> str:
+        """Type of the recurrent states of a mixer.
+
+        wide : that of the model; asked : that the user set; None: nobody did
+        """
+        told = asked or (space.state_dtype if space.kind in self.configured_states else None)
+        return told or (WIDE_STATES if space.kind in self.float32_states else wide)
 
     @property
     def grows(self) -> bool:

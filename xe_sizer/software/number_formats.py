@@ -84,6 +84,8 @@ class Format(Immutable, eq=True):
         return int(mean) if self.family in MIXED else int(2 ** math.floor(math.log2(mean)))
 
 
+TORCH_TYPES = {FP32: "float32", BF16: "bfloat16", FP16: "float16"}
+"""Formats of 16 and 32 bit as PyTorch and engines call them."""
 E4M3 = Format("fp8", 1.0, FP8, caches=True, source="a scale per tensor")
 E4M3_BLOCKS = Format(
     "fp8-block", 1.0 + 4 / 128**2, FP8, blocked=True, source="a float32 scale per 128 x 128 block (DeepSeek-V3)"

@@ -457,8 +457,9 @@ def stages_divide_layers(asked: AskedTraining, model: ModelShape) -> Found:
     ):
         if key == "layout.vpp" and not (layout.vpp and layout.pp):
             continue
-        yield from too_many_stages(model, key, stages, words, ends)
-        if stages <= places and places % stages and not may_differ:
+        problems = list(too_many_stages(model, key, stages, words, ends))
+        yield from problems
+        if not problems and stages <= places and places % stages and not may_differ:
             even = (model.layers + len(ENDS)) % stages == 0
             counts = f"{both} gives embedding and loss a layer's place each, which makes {model.layers + len(ENDS)}; "
             yield key, f"{words} does not divide the {layers}{counted}", counts * even + hint

@@ -625,7 +625,8 @@ def _gathered_units(evaluation: Evaluation) -> Sum:
     method, held = evaluation.job.method, evaluation.held
     size = evaluation.job.element_bytes if method.quantised else evaluation.sizes.gather
     per_weight = (method.frozen_linear_bytes or 0.0) if method.quantised else size
-    two = product((2.0, "layers"), (np.minimum(held.whole_layer, held.base), "elements"))
+    most = (held.base - held.root) / 2.0  # all there is, where layers share their weights or are few
+    two = product((2.0, "layers"), (np.minimum(held.whole_layer, most), "elements"))
     layers = where(evaluation.layouts.gathers_stages, named(held.base - held.root, "elements of the layers"), two)
     return product((held.root, "elements of the root"), (size, "B")) + layers * named(per_weight, "B")
 

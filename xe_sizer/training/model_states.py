@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xe_sizer.graph.drafter import mtp_module
-from xe_sizer.graph.inputs import AdapterForm, adapters_on, head_adapters, model_adapters
+from xe_sizer.graph.inputs import AdapterForm, head_adapters, model_adapters
 from xe_sizer.graph.operators import as_array
 from xe_sizer.graph.weights import embedding_weights, head_weights, layer_weights
 from xe_sizer.immutable import Immutable
@@ -147,11 +147,15 @@ class _Groups(Immutable):
 
 
 class _Layers(Immutable):
-    """Elements on a rank of an average layer by kind of weight, of the fullest ones, and of the largest matrix [-]."""
+    """Elements on a rank of an average layer by kind of weight, of the fullest ones, and of the largest matrix [-].
+
+    needed : of an average layer while it runs, with the whole of what it has in common with others; without experts
+    """
 
     linear: Array
     other: Array
     experts: Array
+    needed: Array
     fullest: Array
     fullest_experts: Array
     largest: Array
@@ -316,7 +320,7 @@ def _parameter_counts(model: ModelShape, beside: _Beside, sizes: tuple[bytes, ..
         buffer_bytes=buffers * stage_layers / model.layers + beside.added_bytes,
         layer=np.stack([layers.fullest] * 2),
         layer_experts=np.stack([layers.fullest_experts] * 2),
-        mean_layer=np.stack([layers.linear + layers.other] * 2),
+        mean_layer=np.stack([layers.needed] * 2),
         mean_experts=np.stack([layers.experts] * 2),
         root=ends,
         largest=np.stack([layers.largest] * 2),
@@ -336,7 +340,7 @@ def _layers(
     model: ModelShape, groups: _Groups, wide: tuple[str, ...], kinds: tuple[tuple[LayerKind, int], ...]
 ) -> _Layers:
     """Of an average layer of these kinds. wide : matrices that count among what is not quantised"""
-    linear = other = experts = fullest = fullest_experts = largest = vectors = np.zeros(groups.tp.shape)
+    linear = other = experts = needed = fullest = fullest_experts = largest = vectors = np.zeros(groups.tp.shape)
     every = sum(layers for _, layers in kinds)
     for kind, layers in kinds:
         share, weights = layers / every, layer_weights(model, kind)
@@ -348,9 +352,12 @@ def _layers(
         ]
         linear, other, experts = (a + share * b for a, b in zip((linear, other, experts), parts, strict=True))
         vectors = vectors + share * groups.vectors(weights)
-        largest = np.max([largest, parts[2] / 2.0, *groups.matrices(weights)], axis=0)
-        fullest, fullest_experts = np.maximum(fullest, parts[0] + parts[1]), np.maximum(fullest_experts, parts[2])
-    return _Layers(linear, other, experts, fullest, fullest_experts, largest, vectors)
+        whole = [replace(weight, sharing=1.0) for weight in weights]
+        largest = np.max([largest, parts[2] / 2.0, *groups.matrices(whole)], axis=0)
+        dense = groups.total(weight for weight in whole if weight.split != "expert")
+        needed = needed + share * dense
+        fullest, fullest_experts = np.maximum(fullest, dense), np.maximum(fullest_experts, parts[2])
+    return _Layers(linear, other, experts, needed, fullest, fullest_experts, largest, vectors)
 
 
 class _Further(Immutable):
@@ -490,9 +497,8 @@ def base_matrices(job: Job) -> Iterator[Matrices]:
 
 def adapter_matrices(job: Job) -> Iterator[Matrices]:
     """Both factors of every kind of adapter."""
-    for kind, layers in job.model.layer_kinds:
-        for adapter in adapters_on(layer_weights(job.model, kind), job.method.learning.adapters):
-            yield from (Matrices(rows, columns, layers) for rows, columns in adapter.matrices)
+    for count, adapter in model_adapters(job.model, job.method.learning.adapters):
+        yield from (Matrices(rows, columns, count) for rows, columns in adapter.matrices)
     for adapter in head_adapters(job.model, job.method.learning.adapters):
         yield from (Matrices(rows, columns, 1.0) for rows, columns in adapter.matrices)
 
@@ -583,7 +589,7 @@ def table_state_bytes(optimizer: Optimizer, rows: int, columns: int, moment_byte
 
 
 def weight_matrices(weight: Weight, layers: int) -> Matrices:
-    count = float(layers * weight.copies)
+    count = layers * weight.copies / weight.sharing
     return Matrices(weight.inputs, weight.outputs, count, weight.split == "expert", weight.split != "replicated")
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SAYS = (
     "model", "job", "layout.tp", "layout.pp", "layout.dp", "layout.ep", "serve.gpu_memory_utilization",
-    "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache", "serve.kv_host_gib",
-    "serve.dispatcher", "serve.redundant_experts", "serve.two_batch_overlap", "serve.ngram_tables",
+    "serve.max_sequences", "serve.max_step_tokens", "serve.max_model_len", "serve.kv_cache", "serve.state_dtype",
+    "serve.kv_host_gib", "serve.dispatcher", "serve.redundant_experts", "serve.two_batch_overlap", "serve.ngram_tables",
 )  # fmt: skip
 # Of replicas that only decode, where others prefill, DeepEP's kernels are those of decodes; one instance has one kind.
 _DISPATCHERS_OF_VLLM = {
@@ -65,11 +65,19 @@ def vllm_flags(plan: Plan) -> dict[str, Any]:
         "max-num-batched-tokens": plan.take("serve.max_step_tokens"),
         "quantization": _quantised(plan, {"fp8": "fp8"}),
         "kv-cache-dtype": _WIDE.get(cache, cache),
+        **_states_of_vllm(plan),
         "kv-offloading-size": plan.take("serve.kv_host_gib"),
         "engram-config": json.dumps({"cpu_offload": tables == "host"}) if tables else None,
         **_adapters_of_vllm(plan),
         "speculative-config": json.dumps(_speculative_config(drafts, plan.take("serve.draft_tp"))) if drafts else None,
     }
+
+
+def _states_of_vllm(plan: Plan) -> dict[str, Any]:
+    """The type of recurrent states; those of lightning attention have no convolution, and an option of all states."""
+    space, kept = plan.shape.state_space, plan.take("serve.state_dtype")
+    ours = "mamba-cache-dtype" if space and space.kind == "lightning-attention" else "mamba-ssm-cache-dtype"
+    return {ours: kept}
 
 
 class _Drafts(Immutable):
@@ -170,6 +178,7 @@ def sglang_flags(plan: Plan) -> dict[str, Any]:
         "chunked-prefill-size": _of_all(plan.take("serve.max_step_tokens"), dp),
         "quantization": _quantised(plan, {"fp8": "fp8"}),
         "kv-cache-dtype": {**_WIDE, "fp8": "fp8_e4m3"}.get(cache, cache),
+        "mamba-ssm-dtype": plan.take("serve.state_dtype"),
         "scheduler-recv-interval": plan.take("serve.scheduler_recv_interval"),
         "enable-hierarchical-cache": bool(host),
         "hicache-size": round(host * GIB / 1e9 / ranks) if host else None,
@@ -222,6 +231,7 @@ def tensorrt_llm_options(plan: Plan) -> dict[str, Any]:
     memory = {
         "free_gpu_memory_fraction": plan.take("serve.gpu_memory_utilization"),
         "dtype": "fp8" if cache == "fp8" else None,
+        "mamba_ssm_cache_dtype": plan.take("serve.state_dtype"),
         "host_cache_size": int(host * 2**30) if host else None,
     }
     return {

@@ -23,6 +23,7 @@ from xe_sizer.interop.serving import (
     share,
     state_drafts,
     state_service,
+    state_type,
     weights_format,
 )
 from xe_sizer.interop.values import (
@@ -57,6 +58,7 @@ TABLE = Table(
         Key(DP, "layout.dp", positive),
         Key(("quantization",), "serve.weights", weights_format),
         Key(("kv_cache_dtype",), "serve.kv_cache", cache_format),
+        Key(("mamba_ssm_dtype", "env.SGLANG_MAMBA_SSM_DTYPE"), "serve.state_dtype", state_type),
         Key(("context_length",), "serve.max_model_len", human_count),
         Key(("max_running_requests",), "serve.max_sequences", human_count),
         Key(("chunked_prefill_size",), "serve.max_step_tokens", human_count),

@@ -19,6 +19,7 @@ from xe_sizer.interop.serving import (
     share,
     state_drafts,
     state_service,
+    state_type,
 )
 from xe_sizer.interop.values import is_on, number, plain, positive, positive_or_open, text
 from xe_sizer.software.speculation import EAGLE3, MTP
@@ -41,6 +42,7 @@ TABLE = Table(
         Key(PP, "layout.pp", positive, default=1),
         Key(EP, "layout.ep", positive_or_open),
         Key(("kv_cache_config.dtype", "kv_cache_dtype"), "serve.kv_cache", cache_format),
+        Key(("kv_cache_config.mamba_ssm_cache_dtype", "mamba_ssm_cache_dtype"), "serve.state_dtype", state_type),
         Key(("max_seq_len", "build_config.max_seq_len"), "serve.max_model_len", human_count),
         Key(("max_batch_size", "build_config.max_batch_size"), "serve.max_sequences", human_count, default=2048),
         Key(("max_num_tokens", "build_config.max_num_tokens"), "serve.max_step_tokens", human_count, default=8192),

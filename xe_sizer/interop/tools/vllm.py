@@ -23,6 +23,7 @@ from xe_sizer.interop.serving import (
     state_drafts,
     state_service,
     state_suffixes,
+    state_type,
 )
 from xe_sizer.interop.values import Written, above_zero_or_off, is_on, listed, number, plain, positive, positive_or_open
 from xe_sizer.software.speculation import SUFFIX
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from xe_sizer.interop.source import Source
 
 TABLE = Table(
-    keys=(Key(("engram_config.cpu_offload",), "serve.ngram_tables", place_of_tables),),
+    keys=(
+        Key(("engram_config.cpu_offload",), "serve.ngram_tables", place_of_tables),
+        Key(("mamba_ssm_cache_dtype", "mamba_cache_dtype"), "serve.state_dtype", state_type),
+    ),
     file="vllm",
 )
 

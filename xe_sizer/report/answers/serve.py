@@ -605,9 +605,16 @@ def service_table(result: ServeResult) -> Table:
     if each < cache.bytes_per_token:
         tokens += f" on the GPU, {byte_size(cache.bytes_per_token)} with the layers on the CPU"
     held = ("KV cache per replica", byte_size(cache.pool_bytes), tokens)
-    kept = (held,) if result.writes else ()
+    kept = (held, *_states(result)) if result.writes else ()
     rows = (*_size_rows(result), *_rate_rows(result), *kept, *_cost_rows(result))
     return Table("Service", (Column("quantity"), Column("value", True), Column("note")), rows)
+
+
+def _states(result: ServeResult) -> Iterator[Row]:
+    """What a request holds beside the cache of its tokens."""
+    size, kept = result.kv_cache.state_bytes_per_sequence, result.scenario["serve"].get("state_dtype")
+    if size:
+        yield "recurrent states of a request", byte_size(size), f"in {kept}" if kept else "of convolutions"
 
 
 def _size_rows(result: ServeResult) -> Iterator[Row]:
