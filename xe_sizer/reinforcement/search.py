@@ -47,7 +47,8 @@ from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, MinimumGpus
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.search import Candidates, choose, frontier
+from xe_sizer.training.memory import memory_ledger, possible_of
+from xe_sizer.training.search import Candidates, choose, frontier, onward
 from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts, without_groups
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.pools import ModelPool
     from xe_sizer.reinforcement.resolved import Apart, ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
-    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.memory import Ledger, Possible
     from xe_sizer.training.search_space import Rules
 
 CHUNK = 1 << 14  # layouts evaluated together
@@ -164,11 +165,29 @@ class Search(Immutable):
 
     def fits(self, layouts: Layouts, colocated: bool, headroom_bytes: float) -> NDArray[np.bool_]:
         """Whether the trainer fits in all phases beside the smallest engine with such a headroom, shape (layout,)."""
-        resolved = self.resolved
+        fits = np.zeros(len(layouts), dtype=bool)
+        found = self._fitting(layouts, colocated, headroom_bytes)
+        if found:
+            fits[found.index] = True
+        return fits
+
+    def _fitting(self, layouts: Layouts, colocated: bool, headroom_bytes: float) -> Possible | None:
+        """The layouts under which it does, with the memory of the actor's step; None where there are none."""
+        legal = np.flatnonzero(self._legal_for_critic(layouts))
+        found = possible_of(Evaluation(self.resolved.actor, layouts[legal]), headroom_bytes) if legal.size else None
+        if found is None:
+            return None
+        ok = np.flatnonzero(self._holds_trainer(found, colocated, headroom_bytes))
+        return replace(found, index=legal[found.index])[ok] if ok.size else None
+
+    def _holds_trainer(self, found: Possible, colocated: bool, headroom_bytes: float) -> NDArray[np.bool_]:
+        """Whether a card holds actor and critic in all phases beside the smallest engine, shape (possible,)."""
+        resolved, layouts = self.resolved, found.evaluation.layouts
         card = resolved.actor.server.accelerator.memory_bytes
         actor_kept, critic_kept = kept_bytes(resolved, layouts)
         awake, asleep = self.smallest_replicas(layouts.gpus) if colocated else (0.0, 0.0)
-        stepping = stepping_bytes(trainer_ledgers(resolved, layouts), (actor_kept, critic_kept))
+        critic = None if resolved.critic is None else memory_ledger(resolved.critic, layouts)
+        stepping = stepping_bytes((found.ledger, critic), (actor_kept, critic_kept))
         ok = stepping <= card - headroom_bytes - asleep
         between = actor_kept + critic_kept + around_bytes(resolved.actor, layouts)
         if resolved.settings.log_prob_micro_batch is not None:  # else a pass holds less than a step with a backward
@@ -203,20 +222,14 @@ class Search(Immutable):
 
     def _trainers(self, counts: Sequence[int], colocated: bool, headroom_bytes: float) -> Layouts:
         """The best layout on each of the numbers of GPUs on which one fits with such a headroom."""
-        resolved = self.resolved
-
-        def fitting() -> Iterator[Layouts]:
-            for chunk in layout_chunks(self.rules, counts, CHUNK):
-                self.seen.considered += len(chunk)
-                possible = chunk[self._legal_for_critic(chunk)]
-                if len(possible):
-                    kept = possible[self.fits(possible, colocated, headroom_bytes)]
-                    if len(kept):
-                        yield kept
-                if self.progress:
-                    self.progress(self.seen.considered)
-
-        best = frontier(resolved.actor, fitting(), self.headroom_bytes)
+        best = frontier(
+            self.resolved.actor,
+            layout_chunks(self.rules, counts, CHUNK),
+            self.headroom_bytes,
+            onward(self.progress, self.seen.considered),
+            held=lambda chunk: self._fitting(chunk, colocated, headroom_bytes),
+        )
+        self.seen.considered += best.considered
         if not best.complete:
             raise KeyboardInterrupt
         self.seen.feasible += best.feasible
