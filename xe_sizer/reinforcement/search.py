@@ -38,7 +38,6 @@ from xe_sizer.reinforcement.memory import (
     pass_bytes,
     passing_jobs,
     stepping_bytes,
-    trainer_ledgers,
 )
 from xe_sizer.reinforcement.pools import model_pool
 from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
@@ -73,20 +72,20 @@ class Trainers(Immutable):
     layouts: Layouts
 
     @cached_property
-    def ledgers(self) -> tuple[Ledger, Ledger | None]:
-        """Memory of the optimizer steps of actor and critic, shape (layout,)."""
-        return trainer_ledgers(self.resolved, self.layouts)
+    def training(self) -> Training:
+        """What is computed of all the layouts at once."""
+        return Training(self.resolved, self.layouts)
 
     def ledgers_on(self, gpus: int) -> tuple[Ledger, Ledger | None]:
-        """The same on so many GPUs, on which some layout fits."""
-        place, (actor, critic) = self.counts.index(gpus), self.ledgers
+        """Memory of the optimizer steps of actor and critic on so many GPUs, on which some layout fits."""
+        place, (actor, critic) = self.counts.index(gpus), self.training.ledgers
         return actor.at(place), None if critic is None else critic.at(place)
 
     @cached_property
     def seconds(self) -> dict[str, Array]:
         """What the parts of the trainer take, shape (layout,) [s]."""
         parts = (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS, offloading)
-        return computed(parts, Training(self.resolved, self.layouts))
+        return computed(parts, self.training)
 
     @property
     def trained_s(self) -> Array:
@@ -257,11 +256,14 @@ class Search(Immutable):
         colocated = rollout_gpus is None
         gpus = int(layouts.gpus[0])
         seconds = trainers.seconds_on(gpus) if trainers else None
-        ledgers = trainers.ledgers_on(gpus) if trainers else trainer_ledgers(self.resolved, layouts)
-        rollout = self._beside(layouts, ledgers) if rollout_gpus is None else self.apart(rollout_gpus)
+        training = trainers.training if trainers else Training(self.resolved, layouts)
+        place = trainers.counts.index(gpus) if trainers else 0
+        ledgers = trainers.ledgers_on(gpus) if trainers else training.ledgers
+        rollout = self._beside(training, place, ledgers) if rollout_gpus is None else self.apart(rollout_gpus)
         if rollout is None:
             return None
-        return Iteration(self.resolved.under(layouts), layouts, rollout, colocated, seconds, ledgers)
+        under = self.resolved.under(layouts)
+        return Iteration(under, layouts, rollout, colocated, seconds, ledgers, trainers=training, place=place)
 
     def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
@@ -395,12 +397,12 @@ class Search(Immutable):
             found = rollouts_apart(resolved, new, share)
             self.known.update({gpus: found.get(gpus) for gpus in new})
 
-    def _beside(self, layouts: Layouts, ledgers: tuple[Ledger, Ledger | None]) -> Rollout | None:
-        """The replicas on the cards of the trainer, whose memory the ledgers say."""
-        resolved, job = self.resolved, self.resolved.actor
-        actor, critic = kept_bytes(resolved, layouts)
-        asleep_room = self.trainer_room_bytes - float(stepping_bytes(ledgers, (actor, critic))[0])
-        taken = float(actor[0] + critic[0] + around_bytes(job, layouts)[0])
+    def _beside(self, training: Training, place: int, ledgers: tuple[Ledger, Ledger | None]) -> Rollout | None:
+        """The replicas on the cards of the trainer in one of its layouts, whose memory the ledgers say."""
+        resolved, here = self.resolved, slice(place, place + 1)
+        layouts, (actor, critic) = training.layouts[here], training.kept_bytes
+        asleep_room = self.trainer_room_bytes - float(stepping_bytes(ledgers, (actor[here], critic[here]))[0])
+        taken = float(training.between_bytes[place])
         gpus, share, found = int(layouts.gpus[0]), left_share(resolved, taken), None
         for gathered, step_s in self._gatherings(layouts):
             one = rollout_on(resolved, gpus, share, Beside(taken, asleep_room, gathered, step_s))
