@@ -212,11 +212,11 @@ def test_a_part_that_a_job_cannot_have_is_zero_where_it_is_computed_all_the_same
 def test_the_ledger_of_possible_layouts_is_that_of_all() -> None:
     made = training_job("llama-2-7b", kind="sft")
     every = training_layouts(tp=[1, 2, 4, 8] * 2, dp=[8, 4, 2, 1] * 2, zero=[0] * 4 + [1] * 4)
-    found = training_memory.ledger_of_possible(Evaluation(made, every), 0.0)
+    found = training_memory.possible_of(Evaluation(made, every), 0.0)
     assert found is not None
-    possible, ledger = found
+    possible = found.index
     whole = training_memory.memory_ledger(made, every)
     fitting = np.flatnonzero(training_memory.fits(whole, made))
     assert 0 < possible.size < len(every)
     assert set(fitting) <= set(possible.tolist())
-    np.testing.assert_array_equal(ledger.peak_bytes, whole.peak_bytes[possible])
+    np.testing.assert_array_equal(found.ledger.peak_bytes, whole.peak_bytes[possible])

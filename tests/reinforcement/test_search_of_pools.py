@@ -10,7 +10,7 @@ from reinforcement_cases import POOLS, PPO, base, resolved, sized
 
 from xe_sizer.errors import InputError
 from xe_sizer.reinforcement import rollout
-from xe_sizer.reinforcement.iteration import gather_s, whole_bytes
+from xe_sizer.reinforcement.iteration import Training, gather_s, whole_bytes
 from xe_sizer.reinforcement.memory import LEFT_OVER, around_bytes, kept_bytes, stepping_bytes, trainer_ledgers
 from xe_sizer.reinforcement.rollout import Beside, evaluation_s, rollout_on, rollouts_apart, written_continuously
 from xe_sizer.reinforcement.search import Search, candidates, size
@@ -76,7 +76,7 @@ def test_trainers_are_kept_by_their_numbers_of_gpus() -> None:
     assert trainers.trained_s.tolist() == pytest.approx(np.asarray(without).tolist())
     actor, critic = trainers.ledgers_on(8)
     assert critic is None
-    assert float(actor.peak_bytes[0]) == pytest.approx(float(trainers.ledgers[0].peak_bytes[1]))
+    assert float(actor.peak_bytes[0]) == pytest.approx(float(trainers.training.ledgers[0].peak_bytes[1]))
 
 
 OPEN = {"gpus": None, "layout__tp": None, "layout__pp": None, "layout__zero": None, "rollout__tp": None,
@@ -271,7 +271,7 @@ def test_what_the_trainer_steps_with_leaves_an_engine_asleep_its_room() -> None:
 
     def asleep(room: float) -> float:
         peak = np.full((1, 1, 1), one.trainer_room_bytes - room)
-        found = one._beside(shape, (Ledger({"all": peak}, np.zeros(1)), None))
+        found = one._beside(Training(one.resolved, shape), 0, (Ledger({"all": peak}, np.zeros(1)), None))
         assert found is not None
         return float(rollout.asleep_bytes(found.job, found.placement, "cache", 0.5)[0])
 

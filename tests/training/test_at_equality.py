@@ -20,7 +20,7 @@ from xe_sizer.training.advice import beyond_the_speed_of_light
 from xe_sizer.training.device import without_losses
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import SCHEDULES, Passes, Split, build_stages
-from xe_sizer.training.memory import Ledger, ledger_of_possible, memory_ledger
+from xe_sizer.training.memory import Ledger, memory_ledger, possible_of
 from xe_sizer.training.model_states import accumulates_whole_gradients
 from xe_sizer.training.padding import Sequences, standard_normal, unpadded_sequences
 from xe_sizer.training.rank import rank_shapes, unique_rows
@@ -53,15 +53,15 @@ def test_states_that_fill_the_card_to_the_byte_are_possible() -> None:
     server = made.server
     made = replace(made, server=replace(server, accelerator=replace(server.accelerator, memory_bytes=float(card))))
     left = card - 18 * PARAMETERS
-    found = ledger_of_possible(Evaluation(made, layouts()), left)
+    found = possible_of(Evaluation(made, layouts()), left)
     assert found is not None
-    assert found[0].tolist() == [0]
-    assert ledger_of_possible(Evaluation(made, layouts()), left + 1) is None
-    both = ledger_of_possible(Evaluation(made, layouts(dp=[1, 8, 1], zero=[0, 1, 0])), left + 1)
+    assert found.index.tolist() == [0]
+    assert possible_of(Evaluation(made, layouts()), left + 1) is None
+    both = possible_of(Evaluation(made, layouts(dp=[1, 8, 1], zero=[0, 1, 0])), left + 1)
     assert both is not None
-    assert both[0].tolist() == [1]
+    assert both.index.tolist() == [1]
     alone = memory_ledger(made, layouts(dp=8, zero=1))
-    assert both[1].peak_bytes == pytest.approx(alone.peak_bytes, rel=1e-12)
+    assert both.ledger.peak_bytes == pytest.approx(alone.peak_bytes, rel=1e-12)
 
 
 @pytest.mark.parametrize("offset", [0, 1, -5])

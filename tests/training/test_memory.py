@@ -15,7 +15,7 @@ from xe_sizer.training import evaluation
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.job import Job
 from xe_sizer.training.layout import Split, build_stages, micro_batches_in_flight
-from xe_sizer.training.memory import Ledger, fits, ledger_of_possible, memory_ledger
+from xe_sizer.training.memory import Ledger, fits, memory_ledger, possible_of
 from xe_sizer.training.memory_parts import MOMENTS
 from xe_sizer.training.padding import Sequences
 from xe_sizer.training.rank import rank_shapes
@@ -409,9 +409,9 @@ def test_activations_are_not_counted_where_states_rule_a_layout_out(monkeypatch:
     made = job("llama-2-70b", stack="torchtitan", layout__uneven_stages=True)
     every = layouts(pp=[8, 1, 8], dp=[8, 1, 16], zero=[3, 0, 3], grad_accum=16, recompute=2)
     assert np.any(build_stages(80, made.split, every).layers[2] > build_stages(80, made.split, every).layers[0])
-    found = ledger_of_possible(Evaluation(made, every), 0.0)
+    found = possible_of(Evaluation(made, every), 0.0)
     assert found is not None
-    assert found[0].tolist() == [0, 2]
+    assert found.index.tolist() == [0, 2]
     assert asked
     assert max(asked) == 2
-    assert found[1].peak_bytes == pytest.approx(memory_ledger(made, every).peak_bytes[[0, 2]])
+    assert found.ledger.peak_bytes == pytest.approx(memory_ledger(made, every).peak_bytes[[0, 2]])

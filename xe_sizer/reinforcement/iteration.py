@@ -19,6 +19,7 @@ from xe_sizer.reinforcement.memory import (
     fullest_pass,
     kept_bytes,
     moved_bytes,
+    pass_bytes,
     passing_jobs,
     states_bytes,
     stepping_bytes,
@@ -184,6 +185,40 @@ class Training(Immutable):
         own = how == "as-needed" and resolved.writer.engine.memory.grows
         return np.where(own & (self.steps == 1), 0.0, 1.0)
 
+    @cached_property
+    def ledgers(self) -> tuple[Ledger, Ledger | None]:
+        """Memory of the optimizer steps of actor and critic, each alone on the card."""
+        return trainer_ledgers(self.resolved, self.layouts)
+
+    @cached_property
+    def kept_bytes(self) -> tuple[Array, Array]:
+        """What actor and critic keep on the card outside of their own steps [bytes]."""
+        return kept_bytes(self.resolved, self.layouts)
+
+    @cached_property
+    def between_bytes(self) -> Array:
+        """The same of both, with context, communicators and workspaces of their process [bytes]."""
+        return np.asarray(sum(self.kept_bytes) + around_bytes(self.resolved.actor, self.layouts))
+
+    @cached_property
+    def policy_bytes(self) -> dict[str, Array]:
+        """What the pass of the policy holds, see `pass_bytes`."""
+        return self._pass_bytes(self.resolved.actor)
+
+    @cached_property
+    def rating_bytes(self) -> tuple[dict[str, Array], ...]:
+        """The same of reference and critic."""
+        return tuple(self._pass_bytes(job) for job in passing_jobs(self.resolved, policy=False))
+
+    @cached_property
+    def reward_bytes(self) -> tuple[dict[str, Array], ...]:
+        """The same of the reward model, empty without one."""
+        actor, reward = self.resolved.actor, self.resolved.reward
+        return () if reward is None else (self._pass_bytes(actor.beside(reward)),)
+
+    def _pass_bytes(self, job: Job) -> dict[str, Array]:
+        return pass_bytes(job, self.resolved.settings.passing(self.layouts))
+
     def forward_s(self, job: Job, answers: float) -> Array:
         """Time of so many answers through the weights of a job, in the micro-batches of such passes [s]."""
         return forward_pass_s(Evaluation(job, self.resolved.settings.passing(self.layouts)), answers)
@@ -312,7 +347,8 @@ class Iteration(Immutable):
 
     rollout : the replicas that write; colocated : on the GPUs that train, in turn
     others : models on GPUs of their own, which work beside the trainer
-    trained_s, held : what the parts of the trainer take, by name, and its memory, where these are known already
+    trained_s, held : what the parts of the trainer take, by name, and the memory of its steps, where somebody says
+    trainers, place : the trainer in several layouts, of which the iteration's is one; None: in its own alone
     """
 
     resolved: ResolvedReinforcement
@@ -322,6 +358,8 @@ class Iteration(Immutable):
     trained_s: Mapping[str, float] | None = None
     held: tuple[Ledger, Ledger | None] | None = None
     others: tuple[ModelPool, ...] = ()
+    trainers: Training | None = None
+    place: int = 0
 
     @property
     def trainer_gpus(self) -> int:
@@ -340,7 +378,8 @@ class Iteration(Immutable):
 
     @cached_property
     def training(self) -> Training:
-        return Training(self.resolved, self.layouts)
+        """The trainer in all layouts that are evaluated together; `place` is the one of the iteration."""
+        return self.trainers or Training(self.resolved, self.layouts)
 
     @cached_property
     def parts_s(self) -> dict[str, dict[str, float]]:
@@ -509,14 +548,20 @@ class Iteration(Immutable):
     @cached_property
     def ledgers(self) -> tuple[Ledger, Ledger | None]:
         """Of the optimizer steps of actor and critic, each alone on the card."""
-        return self.held or trainer_ledgers(self.resolved, self.layouts)
+        return self.held or self.training.ledgers
 
     @cached_property
     def beside_bytes(self) -> tuple[float, float]:
         """What is on the card beside the step of the actor, and beside that of the critic [bytes]."""
-        actor, critic = kept_bytes(self.resolved, self.layouts)
+        actor, critic = self._kept_bytes
         engine = self.asleep_bytes
         return float(critic[0]) + engine, float(actor[0]) + engine
+
+    @property
+    def _kept_bytes(self) -> tuple[Array, Array]:
+        """What actor and critic keep outside of their own steps, each of shape (1,) [bytes]."""
+        actor, critic = self.training.kept_bytes
+        return actor[self.place, np.newaxis], critic[self.place, np.newaxis]
 
     @cached_property
     def asleep_bytes(self) -> float:
@@ -529,7 +574,7 @@ class Iteration(Immutable):
     @cached_property
     def peaks(self) -> dict[str, float]:
         """Fullest GPU of each phase [bytes]."""
-        learning = float(stepping_bytes(self.ledgers, kept_bytes(self.resolved, self.layouts))[0]) + self.asleep_bytes
+        learning = float(stepping_bytes(self.ledgers, self._kept_bytes)[0]) + self.asleep_bytes
         between = self.kept_bytes + self.asleep_bytes
         return {
             ROLLOUT: self.rollout.peak_bytes,
@@ -544,13 +589,14 @@ class Iteration(Immutable):
     @cached_property
     def passing_bytes(self) -> dict[str, dict[str, float]]:
         """What the fullest pass of the phases without a backward holds, part by part [bytes]."""
-        resolved, parts = self.resolved, self.parts_s
-        jobs = passing_jobs(resolved, policy=parts[RATING][policy_pass.name] > 0)
-        rewarding = [] if resolved.reward is None else [resolved.actor.beside(resolved.reward)]
-        return {
-            phase: fullest_pass(of_phase, resolved.settings.passing(self.layouts)) if any(parts[phase].values()) else {}
-            for phase, of_phase in ((RATING, jobs), (REWARD, rewarding))
-        }
+        training, parts = self.training, self.parts_s
+        found: dict[str, dict[str, float]] = {RATING: {}, REWARD: {}}
+        if any(parts[RATING].values()):
+            policy = [training.policy_bytes] if parts[RATING][policy_pass.name] > 0 else []
+            found[RATING] = fullest_pass([*policy, *training.rating_bytes], self.place)
+        if any(parts[REWARD].values()):
+            found[REWARD] = fullest_pass(training.reward_bytes, self.place)
+        return found
 
     @property
     def needed_bytes(self) -> float:
@@ -561,5 +607,4 @@ class Iteration(Immutable):
     @cached_property
     def kept_bytes(self) -> float:
         """States of actor and critic, and context, communicators and workspaces of their process [bytes]."""
-        actor, critic = kept_bytes(self.resolved, self.layouts)
-        return float(actor[0] + critic[0] + around_bytes(self.resolved.actor, self.layouts)[0])
+        return float(self.training.between_bytes[self.place])

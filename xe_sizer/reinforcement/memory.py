@@ -30,7 +30,7 @@ from xe_sizer.training.padding import Sequences
 from xe_sizer.units import SIXTEEN_BIT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from xe_sizer.graph.operators import Array
     from xe_sizer.reinforcement.resolved import ResolvedReinforcement
@@ -130,12 +130,14 @@ def passing_jobs(resolved: ResolvedReinforcement, *, policy: bool) -> list[Job]:
     return [*([actor] if policy else []), *beside, *([] if resolved.critic is None else [resolved.critic])]
 
 
-def fullest_pass(jobs: Iterable[Job], layouts: Layouts) -> dict[str, float]:
-    """The parts of the pass that holds the most on any stage of one layout, empty without passes [bytes]."""
+def fullest_pass(passes: Iterable[Mapping[str, Array]], index: int = 0) -> dict[str, float]:
+    """The parts of the pass that holds the most on any stage of one of the layouts, empty without passes [bytes].
+
+    passes : see `pass_bytes`
+    """
     found: list[dict[str, float]] = [{}]
-    for job in jobs:
-        parts = pass_bytes(job, layouts)
-        found += [{name: float(size[stage, 0]) for name, size in parts.items()} for stage in (0, 1)]
+    for parts in passes:
+        found += [{name: float(size[stage, index]) for name, size in parts.items()} for stage in (0, 1)]
     return max(found, key=lambda parts: sum(parts.values()))
 
 

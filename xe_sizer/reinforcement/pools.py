@@ -150,7 +150,7 @@ def _in_layout(resolved: ResolvedReinforcement, asked: Apart, layouts: Layouts) 
         steps_s=steps_s,
         states_bytes=float(_states_bytes(asked, layouts)[0]),
         around_bytes=float(around_bytes(learner or next(iter(asked.passes.values()))[0], layouts)[0]),
-        passing=fullest_pass([job for job, _ in asked.passes.values()], passing),
+        passing=fullest_pass(pass_bytes(job, passing) for job, _ in asked.passes.values()),
         ledger=None if learner is None else memory_ledger(learner, layouts),
     )
 

@@ -38,7 +38,6 @@ from xe_sizer.reinforcement.memory import (
     pass_bytes,
     passing_jobs,
     stepping_bytes,
-    trainer_ledgers,
 )
 from xe_sizer.reinforcement.pools import model_pool
 from xe_sizer.reinforcement.rollout import Beside, rollout_on, rollouts_apart
@@ -47,7 +46,8 @@ from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.training.estimate import DOES_NOT_FIT, FITS, Choice, MinimumGpus
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import Layouts
-from xe_sizer.training.search import Candidates, choose, frontier
+from xe_sizer.training.memory import memory_ledger, possible_of
+from xe_sizer.training.search import Candidates, choose, frontier, onward
 from xe_sizer.training.search_space import LARGEST_PLAN, layout_chunks, legal_layouts, without_groups
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from xe_sizer.reinforcement.pools import ModelPool
     from xe_sizer.reinforcement.resolved import Apart, ResolvedReinforcement
     from xe_sizer.reinforcement.rollout import Rollout
-    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.memory import Ledger, Possible
     from xe_sizer.training.search_space import Rules
 
 CHUNK = 1 << 14  # layouts evaluated together
@@ -72,20 +72,20 @@ class Trainers(Immutable):
     layouts: Layouts
 
     @cached_property
-    def ledgers(self) -> tuple[Ledger, Ledger | None]:
-        """Memory of the optimizer steps of actor and critic, shape (layout,)."""
-        return trainer_ledgers(self.resolved, self.layouts)
+    def training(self) -> Training:
+        """What is computed of all the layouts at once."""
+        return Training(self.resolved, self.layouts)
 
     def ledgers_on(self, gpus: int) -> tuple[Ledger, Ledger | None]:
-        """The same on so many GPUs, on which some layout fits."""
-        place, (actor, critic) = self.counts.index(gpus), self.ledgers
+        """Memory of the optimizer steps of actor and critic on so many GPUs, on which some layout fits."""
+        place, (actor, critic) = self.counts.index(gpus), self.training.ledgers
         return actor.at(place), None if critic is None else critic.at(place)
 
     @cached_property
     def seconds(self) -> dict[str, Array]:
         """What the parts of the trainer take, shape (layout,) [s]."""
         parts = (*RATING_PARTS, *REWARD_PARTS, *LEARNING_PARTS, offloading)
-        return computed(parts, Training(self.resolved, self.layouts))
+        return computed(parts, self.training)
 
     @property
     def trained_s(self) -> Array:
@@ -164,11 +164,29 @@ class Search(Immutable):
 
     def fits(self, layouts: Layouts, colocated: bool, headroom_bytes: float) -> NDArray[np.bool_]:
         """Whether the trainer fits in all phases beside the smallest engine with such a headroom, shape (layout,)."""
-        resolved = self.resolved
+        fits = np.zeros(len(layouts), dtype=bool)
+        found = self._fitting(layouts, colocated, headroom_bytes)
+        if found:
+            fits[found.index] = True
+        return fits
+
+    def _fitting(self, layouts: Layouts, colocated: bool, headroom_bytes: float) -> Possible | None:
+        """The layouts under which it does, with the memory of the actor's step; None where there are none."""
+        legal = np.flatnonzero(self._legal_for_critic(layouts))
+        found = possible_of(Evaluation(self.resolved.actor, layouts[legal]), headroom_bytes) if legal.size else None
+        if found is None:
+            return None
+        ok = np.flatnonzero(self._holds_trainer(found, colocated, headroom_bytes))
+        return replace(found, index=legal[found.index])[ok] if ok.size else None
+
+    def _holds_trainer(self, found: Possible, colocated: bool, headroom_bytes: float) -> NDArray[np.bool_]:
+        """Whether a card holds actor and critic in all phases beside the smallest engine, shape (possible,)."""
+        resolved, layouts = self.resolved, found.evaluation.layouts
         card = resolved.actor.server.accelerator.memory_bytes
         actor_kept, critic_kept = kept_bytes(resolved, layouts)
         awake, asleep = self.smallest_replicas(layouts.gpus) if colocated else (0.0, 0.0)
-        stepping = stepping_bytes(trainer_ledgers(resolved, layouts), (actor_kept, critic_kept))
+        critic = None if resolved.critic is None else memory_ledger(resolved.critic, layouts)
+        stepping = stepping_bytes((found.ledger, critic), (actor_kept, critic_kept))
         ok = stepping <= card - headroom_bytes - asleep
         between = actor_kept + critic_kept + around_bytes(resolved.actor, layouts)
         if resolved.settings.log_prob_micro_batch is not None:  # else a pass holds less than a step with a backward
@@ -203,20 +221,14 @@ class Search(Immutable):
 
     def _trainers(self, counts: Sequence[int], colocated: bool, headroom_bytes: float) -> Layouts:
         """The best layout on each of the numbers of GPUs on which one fits with such a headroom."""
-        resolved = self.resolved
-
-        def fitting() -> Iterator[Layouts]:
-            for chunk in layout_chunks(self.rules, counts, CHUNK):
-                self.seen.considered += len(chunk)
-                possible = chunk[self._legal_for_critic(chunk)]
-                if len(possible):
-                    kept = possible[self.fits(possible, colocated, headroom_bytes)]
-                    if len(kept):
-                        yield kept
-                if self.progress:
-                    self.progress(self.seen.considered)
-
-        best = frontier(resolved.actor, fitting(), self.headroom_bytes)
+        best = frontier(
+            self.resolved.actor,
+            layout_chunks(self.rules, counts, CHUNK),
+            self.headroom_bytes,
+            onward(self.progress, self.seen.considered),
+            held=lambda chunk: self._fitting(chunk, colocated, headroom_bytes),
+        )
+        self.seen.considered += best.considered
         if not best.complete:
             raise KeyboardInterrupt
         self.seen.feasible += best.feasible
@@ -244,11 +256,14 @@ class Search(Immutable):
         colocated = rollout_gpus is None
         gpus = int(layouts.gpus[0])
         seconds = trainers.seconds_on(gpus) if trainers else None
-        ledgers = trainers.ledgers_on(gpus) if trainers else trainer_ledgers(self.resolved, layouts)
-        rollout = self._beside(layouts, ledgers) if rollout_gpus is None else self.apart(rollout_gpus)
+        training = trainers.training if trainers else Training(self.resolved, layouts)
+        place = trainers.counts.index(gpus) if trainers else 0
+        ledgers = trainers.ledgers_on(gpus) if trainers else training.ledgers
+        rollout = self._beside(training, place, ledgers) if rollout_gpus is None else self.apart(rollout_gpus)
         if rollout is None:
             return None
-        return Iteration(self.resolved.under(layouts), layouts, rollout, colocated, seconds, ledgers)
+        under = self.resolved.under(layouts)
+        return Iteration(under, layouts, rollout, colocated, seconds, ledgers, trainers=training, place=place)
 
     def best(self, counts: Sequence[int]) -> Iterator[Iteration]:
         """The best iteration on each of the numbers of GPUs, ascending, for each way to share them; those that fit."""
@@ -382,12 +397,12 @@ class Search(Immutable):
             found = rollouts_apart(resolved, new, share)
             self.known.update({gpus: found.get(gpus) for gpus in new})
 
-    def _beside(self, layouts: Layouts, ledgers: tuple[Ledger, Ledger | None]) -> Rollout | None:
-        """The replicas on the cards of the trainer, whose memory the ledgers say."""
-        resolved, job = self.resolved, self.resolved.actor
-        actor, critic = kept_bytes(resolved, layouts)
-        asleep_room = self.trainer_room_bytes - float(stepping_bytes(ledgers, (actor, critic))[0])
-        taken = float(actor[0] + critic[0] + around_bytes(job, layouts)[0])
+    def _beside(self, training: Training, place: int, ledgers: tuple[Ledger, Ledger | None]) -> Rollout | None:
+        """The replicas on the cards of the trainer in one of its layouts, whose memory the ledgers say."""
+        resolved, here = self.resolved, slice(place, place + 1)
+        layouts, (actor, critic) = training.layouts[here], training.kept_bytes
+        asleep_room = self.trainer_room_bytes - float(stepping_bytes(ledgers, (actor[here], critic[here]))[0])
+        taken = float(training.between_bytes[place])
         gpus, share, found = int(layouts.gpus[0]), left_share(resolved, taken), None
         for gathered, step_s in self._gatherings(layouts):
             one = rollout_on(resolved, gpus, share, Beside(taken, asleep_room, gathered, step_s))

@@ -248,7 +248,7 @@ class TrainingEstimate(Immutable):
 
     def uncertain(self, guessed: bool = False) -> Uncertainty:
         """The same where it is known whether lengths or batch are a guess."""
-        return uncertainty(self.resolved.job, self.resolved.efficiency, guessed, self.timeline)
+        return uncertainty(self.resolved.job, self.resolved.efficiency, guessed, lambda: self.timeline)
 
     def spread(self, of: str) -> Spread | None:
         """Factors on a quantity that a limit bounds, or on the peak of memory; a price follows the time."""
@@ -441,12 +441,12 @@ def keeps_limits(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) ->
     return kept(resolved.scenario.values.limits, WING, known, len(step_s), spread)
 
 
-def _fastest(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Timeline | None:
-    """A step under the fastest of some layouts, which stands for all of them where errors of laws are weighed."""
-    if resolved.job.server.accelerator.measured is None or not len(layouts):
+def _fastest(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Callable[[], Timeline] | None:
+    """Times a step under the fastest of some layouts, which stands for all of them where errors of laws are weighed."""
+    if not len(layouts):
         return None
     place = int(np.argmin(step_s))
-    return timeline(resolved.job, layouts[place : place + 1])
+    return partial(timeline, resolved.job, layouts[place : place + 1])
 
 
 def _run_hours(resolved: ResolvedTraining, layouts: Layouts, step_s: Array) -> Array:

@@ -133,12 +133,14 @@ class Ledger(Immutable):
         """Peak of what the card's monitor shows, shape (layout,)."""
         return np.asarray(self.peak_bytes + self.cached_bytes)
 
+    def __getitem__(self, index: IntArray | slice) -> Ledger:
+        """The ledger of some of the layouts."""
+        picked = {name: _taken(size, index) for name, size in self.components.items()}
+        return Ledger(picked, self.host_bytes[index], _taken(self.cached_bytes, index))
+
     def at(self, index: int) -> Ledger:
         """The ledger of one of the layouts."""
-        chosen = slice(index, index + 1)
-        picked = {name: v if v.shape[-1] == 1 else v[..., chosen] for name, v in self.components.items()}
-        cached = self.cached_bytes if self.cached_bytes.size == 1 else self.cached_bytes[chosen]
-        return Ledger(picked, self.host_bytes[chosen], cached)
+        return self[index : index + 1]
 
     @property
     def on_last_stage(self) -> Ledger:
@@ -161,6 +163,11 @@ class Ledger(Immutable):
         place = stage, moment, index
         parts = {name: number_at(size, place) for name, size in self.components.items()}
         return {name: size for name, size in parts.items() if size > 0}
+
+
+def _taken(size: Array, index: IntArray | slice) -> Array:
+    """Some of the layouts of an array that broadcasts to (..., layout)."""
+    return size if size.shape[-1] == 1 else size[..., index]
 
 
 def _sum(parts: Iterable[Array]) -> Array:
@@ -228,8 +235,23 @@ def ledger_of(evaluation: Evaluation, known: Mapping[str, Array] | None = None) 
     return Ledger(components | computed(OVERHEAD_PARTS, around), _host_bytes(evaluation))
 
 
-def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tuple[IntArray, Ledger] | None:
-    """Indices of the layouts whose states alone leave room on the card, and the ledger of those.
+class Possible(Immutable):
+    """Those of some layouts that may fit, with their memory; all of shape (possible,).
+
+    index : their places among the layouts that were looked at [-]
+    """
+
+    index: IntArray
+    evaluation: Evaluation
+    ledger: Ledger
+
+    def __getitem__(self, index: IntArray) -> Possible:
+        """Some of them, in their order."""
+        return Possible(self.index[index], self.evaluation[index], self.ledger[index])
+
+
+def possible_of(evaluation: Evaluation, min_headroom_bytes: float) -> Possible | None:
+    """The layouts whose states alone leave room on the card, with their memory; None where no layout is possible.
 
         possible = tensor_scale x max over stages and moments of the sum of STATE_PARTS + headroom <= card
 
@@ -243,8 +265,7 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
 
     Returns
     -------
-    indices of shape (possible,) [-]; Ledger, parts broadcast to shape (stage, moment, possible) [bytes]; None where no
-    layout is possible
+    Possible, parts of its ledger broadcast to shape (stage, moment, possible) [bytes]
 
     Source: states after ZeRO (arXiv:1910.02054).
     """
@@ -256,10 +277,10 @@ def ledger_of_possible(evaluation: Evaluation, min_headroom_bytes: float) -> tup
     possible = np.flatnonzero(held_bytes + min_headroom_bytes <= usable_bytes)
     if not possible.size:
         return None
-    if len(of_stages) > 1:
-        return possible, ledger_of(evaluation[possible])
-    known = {name: size if size.shape[-1] == 1 else size.take(possible, axis=-1) for name, size in of_stages[0].items()}
-    return possible, ledger_of(evaluation[possible], known)
+    of_possible, known = evaluation[possible], None
+    if len(of_stages) == 1:
+        known = {name: _taken(size, possible) for name, size in of_stages[0].items()}
+    return Possible(possible, of_possible, ledger_of(of_possible, known))
 
 
 def at_level(ledger: Ledger, evaluation: Evaluation, level: str) -> Ledger:
@@ -326,13 +347,12 @@ def fitting(evaluation: Evaluation, min_headroom_bytes: float) -> IntArray:
     -------
     ndarray of int, shape (fitting,) [-]
 
-    Source: `fits` and `ledger_of_possible`.
+    Source: `fits` and `possible_of`.
     """
-    found = ledger_of_possible(evaluation, min_headroom_bytes)
+    found = possible_of(evaluation, min_headroom_bytes)
     if found is None:
         return np.zeros(0, dtype=np.int64)
-    possible, ledger = found
-    return possible[fits(ledger, evaluation.job, min_headroom_bytes)]
+    return found.index[fits(found.ledger, evaluation.job, min_headroom_bytes)]
 
 
 def spare_bytes(job: Job, min_headroom_bytes: float) -> float:

@@ -840,7 +840,7 @@ def _resolved(
         return None
     method, images, work = seen
     made = resolve_setup(provenance, replace(setup, method=method), optimizer, work, images)
-    at_batch = partial(again, None) if fitted else None
+    at_batch = cache(partial(again, None)) if fitted else None  # many numbers of GPUs have the same
     return replace(made, at_replicas=at_replicas, at_batch=at_batch)
 
 

@@ -29,7 +29,7 @@ from xe_sizer.training.estimate import (
 )
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL, Layouts
-from xe_sizer.training.memory import fits, fitting, ledger_of, ledger_of_possible, spare_bytes
+from xe_sizer.training.memory import fits, fitting, ledger_of, possible_of, spare_bytes
 from xe_sizer.training.search_space import layout_chunks, legal_layouts, without_groups
 from xe_sizer.training.step_time import timeline_of
 from xe_sizer.training.uncertainty import memory_doubtful
@@ -37,7 +37,7 @@ from xe_sizer.training.uncertainty import memory_doubtful
 if TYPE_CHECKING:
     from xe_sizer.graph.operators import Array, IntArray
     from xe_sizer.training.job import Job
-    from xe_sizer.training.memory import Ledger
+    from xe_sizer.training.memory import Ledger, Possible
     from xe_sizer.training.resolved import ResolvedTraining
     from xe_sizer.training.step_time import KeepsLimits
 
@@ -157,6 +157,7 @@ def frontier(
     progress: Progress | None = None,
     keeps_limits: KeepsLimits | None = None,
     recommended_bytes: float | None = None,
+    held: Callable[[Layouts], Possible | None] | None = None,
 ) -> Frontier:
     """Evaluate every layout and keep, for each number of GPUs on which some layout fits, the best.
 
@@ -167,6 +168,7 @@ def frontier(
     progress : called with the number of layouts considered after each chunk
     keeps_limits : whether layouts with a step time [s] each keep the limits on time and price, shape (layout,)
     recommended_bytes : headroom of what has something to spare [bytes]; None: what any search asks
+    held : which of a chunk may fit, with their memory; None: those whose states leave room on the card
     """
     spare = spare_bytes(job, min_headroom_bytes) if recommended_bytes is None else recommended_bytes
     kept: Kept | None = None
@@ -174,7 +176,8 @@ def frontier(
     complete = True
     try:
         for chunk in chunks:
-            found, fitting = _fitting(job, chunk, min_headroom_bytes, spare)
+            possible = held(chunk) if held else possible_of(Evaluation(job, chunk), min_headroom_bytes)
+            found, fitting = _fitting(possible, min_headroom_bytes, spare) if possible else (None, 0)
             if found is not None:
                 kept = keep_best(found if kept is None else kept + found)
             considered, feasible = considered + len(chunk), feasible + fitting
@@ -196,17 +199,13 @@ def _step_s(job: Job, kept: Kept) -> Array:
     return np.asarray(kept.pace_s * (kept.layouts.samples / job.global_batch))
 
 
-def _fitting(job: Job, chunk: Layouts, min_headroom_bytes: float, spare: float) -> tuple[Kept | None, int]:
-    chunked = Evaluation(job, chunk)
-    found = ledger_of_possible(chunked, min_headroom_bytes)
-    if found is None:
-        return None, 0
-    possible, ledger = found
+def _fitting(possible: Possible, min_headroom_bytes: float, spare: float) -> tuple[Kept | None, int]:
+    ledger, job = possible.ledger, possible.evaluation.job
     ok = np.flatnonzero(fits(ledger, job, min_headroom_bytes))
     if not ok.size:
         return None, 0
     roomy = fits(ledger, job, spare)[ok]
-    fitting = chunked[possible[ok]]
+    fitting = possible.evaluation[ok]
     peaks, step_s = ledger.peak_bytes[ok], timeline_of(fitting).step_s
     layouts = fitting.layouts
     kept = Kept(layouts, job.pace_s(layouts, step_s), peaks, ~roomy, memory_doubtful(job, peaks))
@@ -537,20 +536,28 @@ def _candidates_on(
     best = frontier(resolved.job, chunks, room, progress, in_limits, spare)
     skipped = without_groups(rules, counts)
     tried = tuple(count for count in counts if count not in skipped)
-    sized = []
-    for index in range(len(best.layouts)):  # each with the batch that is assumed for it
+    sized = tuple(_estimated(resolved, best))
+    return Candidates(resolved, sized, best.considered, best.feasible, best.complete, tried)
+
+
+def _estimated(resolved: ResolvedTraining, best: Frontier) -> Iterator[TrainingEstimate]:
+    """Each layout of a frontier, with the batch that is assumed for it; memory and time of all are one array."""
+    if not len(best.layouts):
+        return
+    line = timeline_of(Evaluation(resolved.job, best.layouts))
+    ledger = ledger_of(line.evaluation)
+    for index, gpus in enumerate(best.layouts.gpus.tolist()):
         row = best.layouts[index : index + 1]
         under = resolved.under(row)
-        evaluation = Evaluation(under.job, row)
         choice = Choice(
-            evaluation=evaluation,
-            ledger=ledger_of(evaluation),
+            evaluation=Evaluation(under.job, row),
+            ledger=ledger.at(index),
             rank=FITS,
             considered=best.considered,
             feasible=best.feasible,
+            known_timeline=line.at(index),
         )
-        sized.append(TrainingEstimate(under, int(row.gpus[0]), choice, MinimumGpus(resolved)))
-    return Candidates(resolved, tuple(sized), best.considered, best.feasible, best.complete, tried)
+        yield TrainingEstimate(under, gpus, choice, MinimumGpus(resolved))
 
 
 def _may_be_fewest(found: Candidates, count: int, good: Callable[[TrainingEstimate], bool]) -> bool:

@@ -42,7 +42,7 @@ from xe_sizer.training.step_time import (
 from xe_sizer.units import whole_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -68,11 +68,13 @@ LEAST_WORTH = 0.005  # of a step: less is no whole per cent
 EAGER_LAUNCH_US = 10.0  # chosen: between launches from Python, 12 us and more in all stacks, and those of tuned ones
 
 
-def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False, line: Timeline | None = None) -> Uncertainty:
+def uncertainty(
+    job: Job, efficiency: Efficiency, assumed: bool = False, line: Callable[[], Timeline] | None = None
+) -> Uncertainty:
     """Estimate the range of a job's times; 80 % of unseen measurements should lie inside.
 
     assumed : lengths or batch are a guess, as they are where a publication leaves them out
-    line : a step under one layout, of which measured laws tell how far off they are; None: any
+    line : times a step under one layout, of which measured laws tell how far off they are; None: any
     """
     stack = job.stack
     if fixed := of_fixed(efficiency, stack.uncertainty):
@@ -86,7 +88,7 @@ def uncertainty(job: Job, efficiency: Efficiency, assumed: bool = False, line: T
     measured = accelerator.measured
     if measured is None:
         return of_announced(told) if accelerator.announced else told
-    shares = ANY_STEP if line is None else tuple(shares_of_laws(line))
+    shares = ANY_STEP if line is None else tuple(shares_of_laws(line()))
     return of_measured_laws(told, measured, launched_from_python(job), shares)
 
 
