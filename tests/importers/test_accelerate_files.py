@@ -154,3 +154,12 @@ def test_groups_of_deepspeed_share_states(size: int, group: int | None, tmp_path
     found = read(tmp_path, job_yaml=TRAINER, ds_json=json.dumps(settings))
     assert facts(found).get("layout.zero_group") == group
     assert "zero_optimization.mics_shard_size" not in {each.key for each in found.lost}
+
+
+def test_a_deepspeed_file_says_what_gradients_are_kept_and_exchanged_in(tmp_path: Path) -> None:
+    text = '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, "communication_data_type": "fp32",'
+    text += ' "data_types": {"grad_accum_dtype": "fp32"}}'
+    found = read(tmp_path, **{"ds.json": text})
+    said = facts(found)
+    assert (said["train.gradient_dtype"], said["train.reduce_dtype"]) == ("fp32", "fp32")
+    assert not found.ignored

@@ -495,6 +495,8 @@ LOADS = "loads"
 GradientTypes = dict[Literal["fp32", "half"], dict[str, dict[str, Any]] | None]
 GRADIENT_TYPES = {"gradients": "gradient_bytes", "reductions": "reduce_bytes"}
 """Choices of a stack for what gradients are kept and exchanged in, and which of its `states` say so."""
+OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
+"""Keys of a scenario that make these choices."""
 DEEPSPEED = "deepspeed"
 MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 """What `backends` calls the library whose settings other tools name in their files."""

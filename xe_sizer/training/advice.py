@@ -16,10 +16,9 @@ from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.read import Change, changed, together
 from xe_sizer.scenario.schema import NO_ADAPTERS
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of, key_of, mildest
-from xe_sizer.software.stack import Objective
+from xe_sizer.software.stack import OF_GRADIENTS, Objective
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import narrower_targets
-from xe_sizer.training.conflicts import OF_GRADIENTS
 from xe_sizer.training.estimate import MinimumGpus, TrainingEstimate
 from xe_sizer.training.layout import OFFLOAD, RECOMPUTE, SWITCHES, WORDS, can_offload, offloaded_parts
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, PRECOMPUTED, REFERENCE

@@ -23,7 +23,7 @@ from xe_sizer.scenario.conflicts import (
     unknown_precision,
 )
 from xe_sizer.software.number_formats import casts_of, recipes_of
-from xe_sizer.software.stack import PARALLEL_WAYS
+from xe_sizer.software.stack import OF_GRADIENTS, PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
 from xe_sizer.training.workload import count_replicas
@@ -348,10 +348,6 @@ def recipe_is_known(asked: AskedTraining, stack: Stack) -> Found:
         others = ", ".join(name for name in has if name not in BLOCK_SCALED)
         message = f"{server.accelerator.name} does not scale blocks in its matrix units, as {recipe} needs"
         yield "train.fp8_recipe", message, f"use one of {others}"
-
-
-OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
-"""Keys that say what gradients are kept and exchanged in, and what a stack calls that choice."""
 
 
 def gradients_are_kept(asked: AskedTraining, stack: Stack) -> Found:

@@ -38,11 +38,11 @@ from xe_sizer.scenario.tariff import TRAINING_UTILISATION, tariff_of
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import recipe_of
-from xe_sizer.software.stack import DEEPSPEED, Objective
+from xe_sizer.software.stack import DEEPSPEED, OF_GRADIENTS, Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
-from xe_sizer.training.conflicts import OF_GRADIENTS, RULES, AskedTraining, gives_way
+from xe_sizer.training.conflicts import RULES, AskedTraining, gives_way
 from xe_sizer.training.device import build_device, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
