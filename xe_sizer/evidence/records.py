@@ -178,6 +178,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     adapters : LoRA adapters of a service that requests ask for, each as often
     backend : the library that shares states out, where the stack runs on several
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
+    gradient_dtype, reduce_dtype : what gradients are kept and exchanged in, as the keys of `train`
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
     dispatcher, redundant_experts, two_batch_overlap : of a served mixture, as the keys of `serve`
@@ -232,6 +233,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None
     load_dtype: str | None = None
+    gradient_dtype: str | None = None
+    reduce_dtype: str | None = None
     mixed_precision: str | bool | None = None
     overlap: str | bool | tuple[str, ...] | None = None
     fp8_recipe: str | None = None
