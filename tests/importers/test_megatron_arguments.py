@@ -291,17 +291,13 @@ def test_types_of_optimizer_states(said: dict[str, object], optimizer: str) -> N
         ({"bf16": True, "main_grads_dtype": "bf16"}, None),
         ({"bf16": True, "grad_reduce_in_fp32": False}, "bf16"),  # as Bridge and NeMo call it
         ({"bf16": True, "grad_reduce_in_fp32": True}, "fp32"),
-        ({"fp16": True}, "fp16"),
+        ({"fp16": True}, None),
         ({"fp16": True, "accumulate_allreduce_grads_in_fp32": True}, "fp32"),
     ],
 )
 def test_what_gradients_are_kept_in(said: dict[str, object], kept: str | None) -> None:
-    """training/arguments.py: float32 in runs in bf16 unless asked otherwise, the type of the weights in fp16."""
-    keys = {name: Written(value, Location("job.sh", line)) for line, (name, value) in enumerate(said.items(), 1)}
-    draft = Draft("megatron", keys)
-    draft.default("stack", "megatron-lm")
-    state_megatron(Arguments(draft))
-    assert draft.fact("train.gradient_dtype") == kept
+    """training/arguments.py; what nobody says is the stack's."""
+    assert draft_of(**said).fact("train.gradient_dtype") == kept
 
 
 def test_the_word_of_the_precision_takes_the_place_of_that_of_the_exchange() -> None:

@@ -24,6 +24,8 @@ def whole(part: object) -> float:
         ("megatron-lm", {}, 4, 4, 0),
         ("megatron-lm", {"train__gradient_dtype": "bf16"}, 2, 2, 4),
         ("megatron-lm", {"train__gradient_dtype": "fp16", "precision": "fp16"}, 2, 2, 4),
+        ("megatron-lm", {"precision": "fp16"}, 2, 2, 4),  # arguments.py: float32 unasked in bf16 alone
+        ("megatron-lm", {"train__gradient_dtype": "fp32", "precision": "fp16"}, 4, 4, 0),
         ("megatron-lm", {"train__gradient_dtype": "bf16", "precision": "fp8"}, 2, 2, 4),
         ("megatron-lm", {"train__gradient_dtype": "bf16", "optimizer": "adamw-precision-aware"}, 2, 2, 0),
         ("nemo", {}, 2, 2, 4),

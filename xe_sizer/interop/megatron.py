@@ -731,8 +731,8 @@ def _precision(arguments: Arguments) -> None:
 def _gradients(arguments: Arguments) -> None:
     """State what gradients are kept and exchanged in: float32, or the 16-bit type of the weights.
 
-    Source: Megatron-LM training/arguments.py (core 0.19), by which runs in bf16 have float32 unless asked otherwise;
-    Megatron Bridge training/mixed_precision.py and NeMo's plugin, whose word takes the place of that of the exchange.
+    Source: Megatron-LM training/arguments.py (core 0.19); Megatron Bridge training/mixed_precision.py, NeMo's plugin,
+    whose word takes the place of that of the exchange.
     """
     draft = arguments.draft
     precision = draft.fact("precision")
@@ -746,8 +746,6 @@ def _gradients(arguments: Arguments) -> None:
     ):  # fmt: skip
         if found is not None:
             draft.state("train.gradient_dtype", "fp32" if wider else half, found)
-    if precision == "fp16" and draft.fact("stack") == "megatron-lm":
-        draft.default("train.gradient_dtype", half, "the type of the weights")
 
 
 def _sharding(arguments: Arguments) -> None:

@@ -366,6 +366,7 @@ class Defaults(_Part, frozen=True):
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;
     fills_stages_by_cost : stages take layers until they pass their share of the cost
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
+    half_gradients : precisions of runs that keep gradients in 16 bit, where `states` has them in float32
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
     usual_offload : what waits in host memory where whole layers are recomputed; None: as memory needs
     recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
@@ -397,6 +398,7 @@ class Defaults(_Part, frozen=True):
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     quantiser: str
     fp8_recipe: Fp8Recipe
+    half_gradients: tuple[str, ...] = ()
     block_scaled_recipe: Fp8Recipe | None = None
     freeze: tuple[PartName, ...] = ()
     splits_encoder: bool = False

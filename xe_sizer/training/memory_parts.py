@@ -232,7 +232,7 @@ def _of_tensors(evaluation: Evaluation) -> _Workspace:
     if transient == "float32-gradients":
         own = sharded_elements(*_learning(evaluation), shards, evaluation.shards)
         group = where(layouts.gathers_by_layer, smaller(own, named(SUB_GROUP, "elements of a sub-group")), own)
-        together = where(layouts.zero >= 1, group * named(FLOAT32, "B"), 0.0)
+        together = group * named(FLOAT32, "B")
     none = np.zeros_like(together.value)
     return _Workspace(larger(together * on_card, whole), none, none + whole, none)
 

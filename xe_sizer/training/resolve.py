@@ -387,7 +387,8 @@ def _mixed(stack: Stack, scenario: Scenario, precision: str) -> Stack:
 def _with_gradients(stack: Stack, scenario: Scenario, precision: str) -> Stack:
     """The stack with gradients kept and exchanged as asked; `training.conflicts` refuses what it cannot."""
     for key, choice in OF_GRADIENTS.items():
-        dtype = attrgetter(key)(scenario.values)
+        dtype, half = attrgetter(key)(scenario.values), precision in stack.defaults.half_gradients
+        dtype = precision if dtype is None and half else dtype
         if dtype in stack.gradient_dtypes(choice, precision):
             stack = stack.with_gradients(choice, dtype, precision)
     return stack
