@@ -42,6 +42,12 @@ def test_megatron_keeps_and_exchanges_gradients_in_one_buffer(
     assert whole(update_workspace(found)) == pytest.approx(transient * PARAMETERS / 4)
 
 
+def test_all_gradients_of_16_bit_are_copied_where_no_update_is_shared() -> None:
+    """Megatron-LM core/optimizer/optimizer.py, main_param.grad = model_param.main_grad.float()."""
+    found = Evaluation(job(stack="megatron-lm", train__gradient_dtype="bf16"), layouts(dp=4, zero=0))
+    assert whole(update_workspace(found)) == pytest.approx(4 * PARAMETERS)
+
+
 @pytest.mark.parametrize(("zero", "share"), [(1, 1), (2, 8), (3, 8)])
 def test_deepspeed_adds_gradients_up_in_a_type_and_exchanges_them_in_another(zero: int, share: int) -> None:
     """Of 8 ranks; the backward makes them in 16 bit whatever they are added up in. A bucket holds all of them."""
