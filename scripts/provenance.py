@@ -50,6 +50,8 @@ FROM_CODE = frozenset(
         "kernels",
         "states",
         "loads",
+        "gradients",
+        "reductions",
         "mixed_precision",
         "fused",
         "defaults",

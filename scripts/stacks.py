@@ -74,6 +74,7 @@ KEYS = """
 MEANINGS = {
     "boundaries": "how tensors pass from one pipeline stage to the next",
     "defaults": "what the stack does where nobody says otherwise; `zero`: stages among which a layout is searched",
+    "gradients": "what sections are where gradients are kept in float32, or in the 16-bit type of the run (`half`)",
     "host": "time that Python takes to launch a kernel [us]",
     "kernels": "how parts of the model are computed: `eager` one operator after the other, `fused` in one kernel; "
     "`dispatch` of tokens to experts, for each expert or once for each place that holds some",

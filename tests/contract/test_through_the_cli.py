@@ -35,6 +35,7 @@ PRICE = {"price_per_gpu_hour": 4.0}
 TRAINING: tuple[Scenario, ...] = tuple(
     {**DENSE, "gpus": gpus, "stack": stack, "cost": PRICE} for gpus in (8, 1) for stack in BUILT_IN.names("stack")
 ) + tuple({**DENSE, "gpus": 8, "stack": stack, "precision": "fp8"} for stack in ("megatron-lm", "generic"))
+TRAINING += ({**DENSE, "gpus": 8, "stack": "deepspeed", "precision": "fp16"},)  # gradients in fp16
 TRAINING += (
     {**DENSE, "gpus": 8, "stack": "trl", "train": {"teacher_model": "llama-3.1-8b"}},
     {"model": "gpt2", "gpu": "b200", "gpus": 8, "stack": "hf-trainer"},

@@ -462,3 +462,17 @@ def test_peaks_of_megatrons_own_tests() -> None:
     assert len(ratios) == 30
     assert np.median(np.abs(ratios - 1.0)) < 0.01
     assert np.max(np.abs(ratios - 1.0)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("stated", "flag"),
+    [
+        ({"stack": "megatron-lm", "gradient_dtype": "bf16"}, {"train.gradient_dtype": "bf16"}),
+        ({"stack": "nemo", "gradient_dtype": "float32"}, {"train.gradient_dtype": "fp32"}),
+        ({"stack": "llm-foundry", "reduce_dtype": "bf16"}, {"train.reduce_dtype": "bf16"}),
+        ({"stack": "hf-trainer", "gradient_dtype": "fp32"}, {}),  # it has no choice
+    ],
+)
+def test_gradients_are_kept_and_exchanged_as_a_record_says(stated: dict[str, str], flag: dict[str, str]) -> None:
+    found = flags(**stated)
+    assert {key: value for key, value in found.items() if "gradient_dtype" in key or "reduce_dtype" in key} == flag

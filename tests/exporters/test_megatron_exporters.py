@@ -110,3 +110,28 @@ def test_what_compute_hides_is_read_back(hidden: tuple[str, ...], tmp_path: Path
     assert ("--overlap-grad-reduce" in text, "--overlap-param-gather" in text) == ("off" not in hidden, False)
     found = read_back("megatron-lm", PLAN | {"train.overlap": hidden}, tmp_path).facts["train.overlap"].value
     assert set(found) - {"tensor-parallel", "context-parallel", "sharding"} == {*hidden} & {"pipeline", "data-parallel"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept", "flag"),
+    [
+        ("bf16", "bf16", "--grad-reduce-in-bf16"),
+        ("bf16", "fp32", None),
+        ("fp16", "fp32", "--accumulate-allreduce-grads-in-fp32"),
+        ("fp16", "fp16", None),
+    ],
+)
+def test_gradients_are_read_back_as_they_are_kept(precision: str, kept: str, flag: str | None, tmp_path: Path) -> None:
+    """What Megatron does unasked has no flag."""
+    values = PLAN | {"precision": precision, "train.gradient_dtype": kept}
+    text = export(Plan(values), exporters()["megatron-lm"]).written.text
+    flags = [word for word in text.split() if "grad-reduce" in word or "grads-in" in word]
+    assert flags == ([flag] if flag else [])
+    found = read_back("megatron-lm", values, tmp_path).facts.get("train.gradient_dtype")
+    assert (found.value if found else None) == (kept if flag else None)
+
+
+def test_fsdp2_is_told_what_it_reduces_in(tmp_path: Path) -> None:
+    values = PLAN | {"layout.zero": 3, "layout.tp": 1, "layout.recompute": "full", "train.reduce_dtype": "bf16"}
+    del values["layout.recompute_layers"]
+    assert read_back("nemo", values | {"job": "sft"}, tmp_path).facts["train.reduce_dtype"].value == "bf16"

@@ -131,3 +131,15 @@ def test_a_reward_model_has_a_trainer() -> None:
     found = written("trl", job="reward")
     assert found.run.startswith("trl reward ")
     assert yaml.safe_load(written("axolotl", job="reward", adapter="lora").text)["reward_model"] is True
+
+
+@pytest.mark.parametrize("tool", ["trl", "axolotl", "llama-factory"])
+def test_deepspeed_is_told_what_gradients_are_kept_and_exchanged_in(tool: str) -> None:
+    """Where that is not the type of the run, which it takes unasked."""
+    of_zero = {"train__backend": "deepspeed", "layout__zero": 2}
+    narrow = written(tool, train__gradient_dtype="bf16", train__reduce_dtype="bf16", **of_zero)
+    wide = written(tool, train__gradient_dtype="fp32", train__reduce_dtype="fp32", **of_zero)
+    for found, kinds in ((narrow, ()), (wide, ("grad_accum_dtype", "communication_data_type"))):
+        text = found.text + "".join(str(each) for each in found.beside.values())
+        said = [word for word in ("grad_accum_dtype", "communication_data_type") if word in text]
+        assert said == list(kinds)

@@ -161,3 +161,12 @@ def test_strategies_of_fsdp_1_stand_where_fsdp_2_has_a_switch(tmp_path: Path) ->
     text = COMMON + "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1, fsdp_reshard_after_forward: WORD}\n"
     for word, zero in (("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2), ("true", 3), ("false", 2)):
         assert facts(read(tmp_path, fsdp_yaml=text.replace("WORD", word)))["layout.zero"] == zero
+
+
+def test_a_deepspeed_file_says_what_gradients_are_kept_and_exchanged_in(tmp_path: Path) -> None:
+    text = '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}, "communication_data_type": "fp32",'
+    text += ' "data_types": {"grad_accum_dtype": "fp32"}}'
+    found = read(tmp_path, **{"ds.json": text})
+    said = facts(found)
+    assert (said["train.gradient_dtype"], said["train.reduce_dtype"]) == ("fp32", "fp32")
+    assert not found.ignored

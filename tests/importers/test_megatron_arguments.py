@@ -277,3 +277,35 @@ def test_types_of_optimizer_states(said: dict[str, object], optimizer: str) -> N
     assert (
         draft_of(use_precision_aware_optimizer=True, optimizer="adam", bf16=True, **said).fact("optimizer") == optimizer
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"bf16": True}, None),
+        ({"bf16": True, "grad_reduce_in_bf16": True}, "bf16"),
+        ({"bf16": True, "accumulate_allreduce_grads_in_fp32": True}, "fp32"),
+        ({"bf16": True, "accumulate_allreduce_grads_in_fp32": False}, None),  # on in bf16, whatever is said
+        ({"bf16": True, "use_precision_aware_optimizer": True, "main_grads_dtype": "bf16"}, "bf16"),
+        ({"bf16": True, "use_precision_aware_optimizer": True, "main_grads_dtype": "fp32"}, "fp32"),
+        ({"bf16": True, "main_grads_dtype": "bf16"}, None),
+        ({"bf16": True, "grad_reduce_in_fp32": False}, "bf16"),  # as Bridge and NeMo call it
+        ({"bf16": True, "grad_reduce_in_fp32": True}, "fp32"),
+        ({"fp16": True}, None),
+        ({"fp16": True, "accumulate_allreduce_grads_in_fp32": True}, "fp32"),
+    ],
+)
+def test_what_gradients_are_kept_in(said: dict[str, object], kept: str | None) -> None:
+    """training/arguments.py; what nobody says is the stack's."""
+    assert draft_of(**said).fact("train.gradient_dtype") == kept
+
+
+def test_the_word_of_the_precision_takes_the_place_of_that_of_the_exchange() -> None:
+    keys = {
+        "ddp.grad_reduce_in_fp32": Written(True, Location("job.yaml", 1)),
+        "mixed_precision.grad_reduce_in_fp32": Written(False, Location("job.yaml", 2)),
+        "model.bf16": Written(True, Location("job.yaml", 3)),
+    }
+    draft = Draft("megatron", keys)
+    state_megatron(Arguments(draft, ("model.", "ddp.", "mixed_precision.", "")))
+    assert draft.fact("train.gradient_dtype") == "bf16"

@@ -78,3 +78,18 @@ def test_parts_of_a_name() -> None:
     assert (recipe.model, recipe.job, recipe.gpus, recipe.gpu, recipe.precision) == (
         "gpt-oss-120b", "pretrain", 64, "b200", "bf16",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ('cfg.mixed_precision = "bf16_mixed"', "fp32"),  # by that name, whatever ddp says
+        ('cfg.mixed_precision = "fp16_mixed"', "fp16"),
+        ("cfg.mixed_precision.grad_reduce_in_fp32 = True", "fp32"),
+        ("cfg.model.bf16 = True", "bf16"),
+    ],
+)
+def test_what_gradients_are_kept_in(line: str, kept: str, tmp_path: Path) -> None:
+    text = RECIPES.replace('cfg.mixed_precision = _perf_precision("fp8_mx")', line).replace("_fp8mx_", "_bf16_")
+    text = text.replace("    _benchmark_common(cfg)\n", "    cfg.ddp.grad_reduce_in_fp32 = False\n")
+    assert read(tmp_path, text).facts["train.gradient_dtype"].value == kept

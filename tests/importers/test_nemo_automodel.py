@@ -118,3 +118,9 @@ def test_a_draft_model_is_trained_against_its_target(tmp_path: Path) -> None:
     found = read(tmp_path, text)
     assert (values(found)["model"], values(found)["train.micro_batch"]) == ("org/Llama-8B", 2)
     assert "recipe_args.ttt_steps" in {each.key for each in found.lost}
+
+
+@pytest.mark.parametrize(("word", "kind"), [("bfloat16", "bf16"), ("torch.float32", "fp32")])
+def test_what_fsdp_reduces_in(word: str, kind: str, tmp_path: Path) -> None:
+    found = read(tmp_path, BASE + LAYOUT + f"  mp_policy: {{reduce_dtype: {word}}}\n")
+    assert (values(found)["train.reduce_dtype"], found.facts["train.reduce_dtype"].origin) == (kind, "read")

@@ -170,6 +170,16 @@ def test_weights_that_learn_are_loaded_in_16_bit_instead_of_a_lighter_stack() ->
     assert len(proposed(advice.lighter_stack, adapted)) == 1
 
 
+def test_gradients_that_a_stack_keeps_in_float32_may_have_16_bit() -> None:
+    flags = {"stack": "megatron-lm", "gpus": 8, "train.seq_len": 512, "train.micro_batch": 1}
+    change = {"train.gradient_dtype": "bf16"}
+    assert proposed(advice.narrower_gradients, sized(flags)) == [("gradients in bf16 instead of fp32", change, 4)]
+    assert proposed(advice.narrower_gradients, sized(flags, **change)) == []
+    assert proposed(advice.narrower_gradients, sized({**flags, "job": "lora"})) == []
+    for stack in ("nemo", "hf-bf16", "deepspeed"):
+        assert proposed(advice.narrower_gradients, sized({**flags, "stack": stack})) == []
+
+
 OPTIMIZER, PARAMS = "optimizer states", "parameters and optimizer"
 HOST = "in host memory"
 

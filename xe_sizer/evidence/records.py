@@ -180,6 +180,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     adapters : LoRA adapters of a service that requests ask for, each as often
     backend : the library that shares states out, where the stack runs on several
     mixed_precision : what autocast computes in, or no; what weights are loaded in is load_dtype
+    gradient_dtype, reduce_dtype : what gradients are kept and exchanged in, as the keys of `train`
     statistic : of latencies, mean or median (p50); window_s : in which clients measure a load that runs on
     documents : texts of a request that gets no answer, each of `input_len` tokens; output_len is 0
     prefix_hit_share : of prompt tokens that were cached before, all but the last block of prompts that are the same
@@ -236,6 +237,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     fused_kernels: str | bool | tuple[str, ...] | None = None
     kernel: str | None = None
     load_dtype: str | None = None
+    gradient_dtype: str | None = None
+    reduce_dtype: str | None = None
     mixed_precision: str | bool | None = None
     overlap: str | bool | tuple[str, ...] | None = None
     fp8_recipe: str | None = None

@@ -26,6 +26,7 @@ from xe_sizer.profiles.server import ScaleOut, ScaleUp, ServerProfile, server, u
 from xe_sizer.software.adapter_targets import resolve_targets
 from xe_sizer.software.number_formats import casts_of
 from xe_sizer.software.release import split_release
+from xe_sizer.software.stack import OF_GRADIENTS
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import resolve_end
 from xe_sizer.training.layout import OFFLOAD, ROWS, offloaded_parts
@@ -955,6 +956,17 @@ def _precision(record: Record, gpu: Accelerator, stack: ChosenStack, adapts: boo
     flags.put("precision", found, None if found == stated else f"precision {record.precision} predicted as {found}")
 
 
+def _gradients(record: Record, stack: ChosenStack, flags: Flags) -> None:
+    """What gradients are kept and exchanged in, where the stack has a choice of it."""
+    precision = str(flags.values.get("precision") or stack.stack.defaults.precision)
+    for (key, choice), stated in zip(OF_GRADIENTS.items(), (record.gradient_dtype, record.reduce_dtype), strict=True):
+        dtype = look_up(names().weights_dtypes, stated or "")
+        if dtype in stack.stack.gradient_dtypes(choice, precision):
+            flags.put(key, dtype)
+        elif stated is not None:
+            flags.assumed.append(f"gradients in '{stated}': {stack.name} has no choice of it here")
+
+
 def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
     """What the weights were loaded in and which kernels were fused, where the stack has that."""
     table = names()
@@ -962,6 +974,7 @@ def _software(record: Record, stack: ChosenStack, flags: Flags) -> None:
         dtype = look_up(table.weights_dtypes, stated or "")
         if dtype in stack.weights_dtypes and "train.weights_dtype" not in flags.values:
             flags.put("train.weights_dtype", dtype)
+    _gradients(record, stack, flags)
     if stack.stack.mixes:
         flags.word("train.mixed_precision", table.mixed_precision, record.mixed_precision)
     elif record.mixed_precision is not None:

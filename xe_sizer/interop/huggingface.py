@@ -122,7 +122,12 @@ def deepspeed_configuration(plan: Plan) -> dict[str, Any]:
     states, weights = kept_in_host_memory(plan)
     section |= {"offload_optimizer": host} if states else {}
     section |= {"offload_param": host} if weights else {}
-    return {
+    types: dict[str, Any] = {}  # unasked both are that of the run
+    if plan.take("train.gradient_dtype") == "fp32":
+        types["data_types"] = {"grad_accum_dtype": "fp32"}
+    if plan.take("train.reduce_dtype") == "fp32":
+        types["communication_data_type"] = "fp32"
+    return types | {
         "zero_optimization": section,
         "bf16": {"enabled": "auto"},
         "fp16": {"enabled": "auto"},

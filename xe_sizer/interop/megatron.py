@@ -47,8 +47,8 @@ SAYS = (
     "layout.vpp", "layout.stages", "layout.first_stage_layers", "layout.last_stage_layers", "layout.zero",
     "layout.zero_group", "layout.account_for_embedding", "layout.account_for_loss",
     "layout.recompute", "layout.recompute_modules", "layout.recompute_layers", "layout.sequence_parallel",
-    "layout.offload", "precision", "optimizer", "attention", "train.seq_len", "train.micro_batch",
-    "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
+    "layout.offload", "precision", "train.gradient_dtype", "optimizer", "attention", "train.seq_len",
+    "train.micro_batch", "train.global_batch", "train.batch_ramp_up", "train.steps", "train.padding", "train.dropout",
     "train.checkpoint_every", "train.evaluate_every", "train.async_checkpoint",
     "train.overlap", "train.capacity_factor", "train.pad_to_capacity", "train.mtp_layers",
 )  # fmt: skip
@@ -296,6 +296,14 @@ def _optimizer_flags(plan: Plan) -> dict[str, Any]:
     return {"optimizer": _OPTIMIZERS[ADAMW], "use-precision-aware-optimizer": True, **types}
 
 
+def _gradient_flags(plan: Plan, precision: str) -> dict[str, Any]:
+    """What gradients are kept and exchanged in, where that is not what Megatron does unasked."""
+    kept = plan.take("train.gradient_dtype")
+    if kept == "bf16":
+        return {"grad-reduce-in-bf16": True}
+    return {"accumulate-allreduce-grads-in-fp32": True} if (kept, precision) == ("fp32", "fp16") else {}
+
+
 def _numbers(plan: Plan) -> dict[str, Any]:
     precision = plan.take("precision", "bf16")
     flags: dict[str, Any] = {"bf16": precision in ("bf16", "fp8", "fp4"), "fp16": precision == "fp16"}
@@ -305,7 +313,7 @@ def _numbers(plan: Plan) -> dict[str, Any]:
         flags["fp4-format"] = "e2m1"
     if plan.peek("train.weights_dtype") in (precision, "bf16" if flags["bf16"] else None):
         plan.said("train.weights_dtype")
-    flags |= _optimizer_flags(plan)
+    flags |= _gradient_flags(plan, precision) | _optimizer_flags(plan)
     backends = inverse(ATTENTION)
     if plan.peek("attention", "flash") in backends:
         flags["attention-backend"] = backends[plan.take("attention", "flash")]
@@ -684,6 +692,7 @@ def state_megatron(arguments: Arguments) -> None:
     draft.apply(replace(TABLE, prefixes=arguments.prefixes))
     state_stages(arguments)
     _precision(arguments)
+    _gradients(arguments)
     _sharding(arguments)
     _overlap(arguments)
     _offload(arguments)
@@ -717,6 +726,26 @@ def _precision(arguments: Arguments) -> None:
     draft.default("precision", "fp32", "neither bf16 nor fp16")
     if draft.fact("precision") == "fp32":
         draft.default("train.weights_dtype", "fp32", "weights have the type of the run")
+
+
+def _gradients(arguments: Arguments) -> None:
+    """State what gradients are kept and exchanged in: float32, or the 16-bit type of the weights.
+
+    Source: Megatron-LM training/arguments.py (core 0.19); Megatron Bridge training/mixed_precision.py, NeMo's plugin,
+    whose word takes the place of that of the exchange.
+    """
+    draft = arguments.draft
+    precision = draft.fact("precision")
+    half = precision if precision in ("fp16", "fp32") else "bf16"
+    narrow, wide = arguments.on("grad_reduce_in_bf16"), arguments.on("accumulate_allreduce_grads_in_fp32")
+    said = draft.take(*reversed(arguments.named("grad_reduce_in_fp32")))
+    states = arguments.take("main_grads_dtype") if arguments.on("use_precision_aware_optimizer") else None
+    for found, wider in (
+        (narrow, False), (wide, True), (said, said is not None and is_on(said.value)),
+        (states, _type(states) == "float32"),
+    ):  # fmt: skip
+        if found is not None:
+            draft.state("train.gradient_dtype", "fp32" if wider else half, found)
 
 
 def _sharding(arguments: Arguments) -> None:

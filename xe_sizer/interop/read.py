@@ -34,6 +34,7 @@ from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.text import name_of, scalar
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.software.adapter_targets import resolve_targets
+from xe_sizer.software.stack import OF_GRADIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,6 +107,12 @@ def _weights(draft: Draft) -> None:
         stack = stack.on_backend(str(backend))
     if dtype is not None and (dtype not in stack.weights_dtypes or stack.loads_alike):
         draft.set_aside(_WEIGHTS, f"what {stack.backend or stack.name} keeps weights in is part of the stack")
+    precision = str(draft.fact("precision") or stack.defaults.precision)
+    for key, choice in OF_GRADIENTS.items():
+        known = stack.gradient_dtypes(choice, precision)
+        if draft.fact(key) is not None and draft.fact(key) not in known:
+            kept = f"it has {', '.join(known)}" if known else "that is part of the stack"
+            draft.set_aside(key, f"{stack.backend or stack.name} does not have gradients so: {kept}")
 
 
 def _split_experts(draft: Draft) -> None:

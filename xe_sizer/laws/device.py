@@ -37,6 +37,11 @@ def loaded_in() -> tuple[str, ...]:
     return LOADED_IN
 
 
+def gradients_in() -> tuple[str, ...]:
+    """Number formats that a stack may keep and exchange gradients in."""
+    return (FP32, BF16, FP16)
+
+
 NO_AUTOCAST = "none"
 
 

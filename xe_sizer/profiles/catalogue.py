@@ -31,7 +31,7 @@ from xe_sizer.profiles.server import bare_server, load_server_profile, server
 from xe_sizer.profiles.text import at_home, read_text
 from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml
 from xe_sizer.software.optimizer import Optimizer
-from xe_sizer.software.stack import LOADS, Stack
+from xe_sizer.software.stack import GRADIENT_TYPES, LOADS, Stack
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -389,16 +389,24 @@ def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
     changed += [((LOADS, dtype), stack.states, changes) for dtype, changes in stack.loads.items() if changes]
     changed += [(("mixed_precision", word), stack.states, each) for word, each in (stack.mixed_precision or {}).items()]
     changed += [(("fused", kernel), stack.kernels, changes) for kernel, changes in stack.fused.items()]
+    of_sections: list[tuple[tuple[str, ...], Any]] = [
+        ((choice, word), each) for choice in GRADIENT_TYPES for word, each in (getattr(stack, choice) or {}).items()
+    ]
     for backend, changes_of in stack.backends.items():
-        for name, changes in (changes_of or {}).items():
-            path = ("backends", backend, name)
+        of_backend = dict(changes_of or {})
+        loads = of_backend.pop(LOADS, {})
+        changed += [(("backends", backend, LOADS, dtype), stack.states, each) for dtype, each in loads.items()]
+        for choice in GRADIENT_TYPES:
+            types = of_backend.pop(choice, {})
+            of_sections += [(("backends", backend, choice, word), each) for word, each in types.items()]
+        of_sections.append((("backends", backend), of_backend))
+    for path, differs in of_sections:
+        for name, changes in (differs or {}).items():
             if name in sections:
-                changed.append((path, sections[name], changes))
-            elif name == LOADS:
-                changed += [((*path, dtype), stack.states, each) for dtype, each in changes.items()]
+                changed.append(((*path, name), sections[name], changes))
             else:
-                near = did_you_mean(name, (*sections, LOADS))
-                yield Problem(f"a backend changes no '{name}'", document.locate(path, key=True), near)
+                near = did_you_mean(name, (*sections, LOADS, *GRADIENT_TYPES))
+                yield Problem(f"'{path[-1]}' changes no '{name}'", document.locate((*path, name), key=True), near)
     for place, section, differs in changed:
         try:
             convert(to_builtins(section) | dict(differs), type(section), document.locate_below(place))

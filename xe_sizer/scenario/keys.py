@@ -47,6 +47,8 @@ class TrainKeys(TypedDict, total=False):
     padding: str | None
     task: str | None
     weights_dtype: str | None
+    gradient_dtype: str | None
+    reduce_dtype: str | None
     mixed_precision: str | None
     backend: str | None
     fp8_recipe: str | None

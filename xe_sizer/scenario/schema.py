@@ -11,7 +11,7 @@ from xe_sizer.fields import RANGE, json_schema, named, names_of, or_else
 from xe_sizer.graph.inputs import Fp8Recipe
 from xe_sizer.graph.operators import ContextKind, PipelineSchedule, loss_names
 from xe_sizer.graph.recompute import LayerTensor, RecomputeModule
-from xe_sizer.laws.device import autocast_to, loaded_in, other_precisions, trained_in
+from xe_sizer.laws.device import autocast_to, gradients_in, loaded_in, other_precisions, trained_in
 from xe_sizer.profiles.finder import BUILT_IN, KINDS
 from xe_sizer.profiles.model import InlineModel
 from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
@@ -947,6 +947,14 @@ class TrainSection(Section, frozen=True):
     weights_dtype: Annotated[
         Annotated[str, named(loaded_in, other_precisions)] | None,
         about("Number format that the weights are loaded and kept in"),
+    ] = None
+    gradient_dtype: Annotated[
+        Annotated[str, named(gradients_in, other_precisions)] | None,
+        about("Number format that gradients are added up and kept in; default: the stack's"),
+    ] = None
+    reduce_dtype: Annotated[
+        Annotated[str, named(gradients_in, other_precisions)] | None,
+        about("Number format that GPUs exchange gradients in, where that is a choice of its own; default: the stack's"),
     ] = None
     mixed_precision: Annotated[
         Annotated[str, named(autocast_to)] | None,

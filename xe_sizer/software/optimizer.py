@@ -167,6 +167,10 @@ class Optimizer(_Part, frozen=True):
 
     def transient(self, of_stack: str) -> str:
         """What the update of a stack holds with this optimizer, as `MemoryAround.optimizer_transient` has it."""
+        # Narrow masters are updated from gradients as they are (Megatron-LM distrib_optimizer.py, decoupled_grad).
+        narrow = self.master_bytes is not None and self.master_bytes < FLOAT32
+        if narrow and of_stack == "float32-gradients":
+            return "fused"
         return "multi-tensor" if self.multi_tensor and of_stack == "fused" else of_stack
 
     def at_rank(self, rank: int) -> "Optimizer":

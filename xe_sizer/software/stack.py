@@ -27,9 +27,9 @@ from xe_sizer.graph.operators import (
     loss_names,
 )
 from xe_sizer.graph.recompute import LayerTensor, RecomputeModule
-from xe_sizer.laws.device import NO_AUTOCAST, trained_in
+from xe_sizer.laws.device import BF16, FLOAT32_FORMATS, FP16, FP32, NO_AUTOCAST, trained_in
 from xe_sizer.software.release import Release
-from xe_sizer.units import MICRO, MILLI
+from xe_sizer.units import FLOAT32, MICRO, MILLI
 
 # Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
@@ -214,7 +214,8 @@ class States(_Part, frozen=True):
     `gathers`: what ZeRO-3 and FSDP gather at once, the layer and the next one with embedding and head for all of the
     pass, or as a compiler orders it the matrix of a product and that of the next one, whose gradients are reduced as
     soon as they are there;
-    `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that.
+    `updates_in_backward` where one GPU updates a weight as soon as its gradient is there, and frees that;
+    `fresh_gradient_bytes` as the backward makes gradients, where they are kept in another type.
     """
 
     trained_weight_bytes: SomeBytes
@@ -238,6 +239,7 @@ class States(_Part, frozen=True):
     narrow_parameters: bool
     gather_bytes: SomeBytes
     reduce_bytes: SomeBytes
+    fresh_gradient_bytes: SomeBytes | None = None
     gathers: Literal["layers", "matrices"] = "layers"
 
 
@@ -368,6 +370,7 @@ class Defaults(_Part, frozen=True):
     counts_ends : embedding and head take a layer's place each where layers are spread over the stages of a pipeline;
     fills_stages_by_cost : stages take layers until they pass their share of the cost
     weights_dtype : what weights are loaded in, one of those that `loads` has; None where there is no choice
+    half_gradients : precisions of runs that keep gradients in 16 bit, where `states` has them in float32
     zero : ZeRO stages among which a layout is searched; usual_zero : the one that several GPUs get; None: any of them
     usual_offload : what waits in host memory where whole layers are recomputed; None: as memory needs
     recompute : quantised_recompute where the base model is quantised, sharded_recompute where ZeRO-3 or FSDP gathers
@@ -399,6 +402,7 @@ class Defaults(_Part, frozen=True):
     lora_targets: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     quantiser: str
     fp8_recipe: Fp8Recipe
+    half_gradients: tuple[str, ...] = ()
     block_scaled_recipe: Fp8Recipe | None = None
     freeze: tuple[PartName, ...] = ()
     splits_encoder: bool = False
@@ -494,6 +498,11 @@ class RecomputePolicy(_Part, frozen=True):
 # The stack, and its file.
 
 LOADS = "loads"
+GradientTypes = dict[Literal["fp32", "half"], dict[str, dict[str, Any]] | None]
+GRADIENT_TYPES = {"gradients": "gradient_bytes", "reductions": "reduce_bytes"}
+"""Choices of a stack for what gradients are kept and exchanged in, and which of its `states` say so."""
+OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
+"""Keys of a scenario that make these choices."""
 DEEPSPEED = "deepspeed"
 MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 """What `backends` calls the library whose settings other tools name in their files."""
@@ -509,6 +518,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     releases : what older ones did otherwise; release : that was asked for; None: the newest
     loads : what `states` are where weights are loaded in a number format, by its name
     mixed_precision : what `states` are with autocast and without, whatever is loaded; None: there is no choice
+    gradients, reductions : what its sections are where gradients are kept, and exchanged, in float32 or in the 16-bit
+        type of the run; None: there is no choice. With `gradients` alone they are exchanged as they are kept
     backends : what its sections are where another library shares states out, by its name; None: it cannot run on that
     backend : the one of them that the sections are of; a file that names one builds on its parent as it runs on that
     recompute_policies : what of a layer stays for its backward, by the names that the stack gives to such choices
@@ -538,6 +549,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]
     loads: dict[str, dict[str, Any] | None] = {}
     mixed_precision: dict[Literal["mixed", "pure"], dict[str, Any]] | None = None
+    gradients: GradientTypes | None = None
+    reductions: GradientTypes | None = None
     backends: dict[str, dict[str, dict[str, Any]] | None] = {}
     backend: str | None = None
     recompute_policies: dict[str, RecomputePolicy] = {}
@@ -598,11 +611,11 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def on_backend(self, name: str) -> Self:
         """The stack where one of its backends shares states out."""
-        sections = {
-            section: self.loads | changes if section == LOADS else _with(getattr(self, section), changes)
-            for section, changes in (self.backends[name] or {}).items()
-        }
-        return msgspec.structs.replace(self, backend=name, **sections)
+        changes = self.backends[name] or {}
+        of_types = [each for each in (LOADS, *GRADIENT_TYPES) if each in changes]
+        choices = {each: (getattr(self, each) or {}) | changes[each] for each in of_types}
+        sections = {each: differs for each, differs in changes.items() if each not in choices}
+        return msgspec.structs.replace(self._changed(sections), backend=name, **choices)
 
     def loaded_in(self, dtype: str) -> Self:
         """The stack where weights are loaded in one of its number formats."""
@@ -619,6 +632,27 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The stack with autocast to a number format, or without it: none."""
         changes = (self.mixed_precision or {}).get("pure" if name == NO_AUTOCAST else "mixed", {})
         return msgspec.structs.replace(self, states=_with(self.states, changes))
+
+    def gradient_dtype(self, choice: str, precision: str) -> str | None:
+        """What gradients are kept or exchanged in, one of `GRADIENT_TYPES`; None where there is no choice."""
+        if getattr(self, choice) is None:
+            return None
+        wide = precision in FLOAT32_FORMATS or getattr(self.states, GRADIENT_TYPES[choice]) >= FLOAT32
+        return FP32 if wide else _half(precision)
+
+    def gradient_dtypes(self, choice: str, precision: str) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+        """What sections are where gradients are kept or exchanged otherwise, by the number formats that can be."""
+        words = {FP32: "fp32"} if precision in FLOAT32_FORMATS else {FP32: "fp32", _half(precision): "half"}
+        has = getattr(self, choice) or {}
+        return {dtype: sections for dtype, word in words.items() if (sections := has.get(word)) is not None}
+
+    def with_gradients(self, choice: str, dtype: str, precision: str) -> Self:
+        """The stack with gradients kept or exchanged in one of `gradient_dtypes`."""
+        return self._changed(self.gradient_dtypes(choice, precision)[dtype])
+
+    def _changed(self, sections: Mapping[str, Mapping[str, Any]]) -> Self:
+        parts = {name: _with(getattr(self, name), differs) for name, differs in sections.items()}
+        return msgspec.structs.replace(self, **parts)
 
     def with_fused(self, names: Iterable[str]) -> Self:
         """The stack with fused kernels by what people call them, one after the other."""
@@ -665,6 +699,11 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             expert_imbalance=self.expert_imbalance,
             expert_spread=self.tuned_expert_spread if fine_tunes else 0.0,
         )
+
+
+def _half(precision: str) -> str:
+    """The 16-bit type of a run, which products in fewer bits leave to all else."""
+    return FP16 if precision == FP16 else BF16
 
 
 def _with(part: Any, changes: Mapping[str, Any]) -> Any:

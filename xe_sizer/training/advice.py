@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from xe_sizer.errors import InputError
 from xe_sizer.graph.operators import LEAST_MEMORY
+from xe_sizer.laws.device import FP32
 from xe_sizer.profiles.catalogue import has_optimizer, load_optimizer, load_stack
 from xe_sizer.scenario.options import OPTION_OF
 from xe_sizer.scenario.read import Change, changed, together
 from xe_sizer.scenario.schema import NO_ADAPTERS
 from xe_sizer.scenario.trials import MOST_ADVICE, Option, Remedy, Trials, advice_of, key_of, mildest
-from xe_sizer.software.stack import Objective
+from xe_sizer.software.stack import OF_GRADIENTS, Objective
 from xe_sizer.training.adapters import ADAPTERS
 from xe_sizer.training.adapters.low_rank import narrower_targets
 from xe_sizer.training.estimate import MinimumGpus, TrainingEstimate
@@ -213,6 +214,16 @@ def narrower_weights(estimate: TrainingEstimate, _: Registry) -> Iterator[Change
         yield Change(words, {"train.weights_dtype": job.precision}, COSTLY if learns else 2)
 
 
+def narrower_gradients(estimate: TrainingEstimate, _: Registry) -> Iterator[Change]:
+    """Gradients of weights that learn in 16 bit, where the stack has them in float32 and need not."""
+    job, key = estimate.resolved.job, "train.gradient_dtype"
+    now = job.stack.gradient_dtype(OF_GRADIENTS[key], job.precision)
+    if job.method.learning.base and now == FP32:
+        for dtype in job.stack.gradient_dtypes(OF_GRADIENTS[key], job.precision):
+            if dtype != now:
+                yield Change(f"gradients in {dtype} instead of {now}", {key: dtype}, 4)
+
+
 def _loads_narrower(job: Job) -> bool:
     """Whether the stack can hold less for every weight that learns by loading the format of the products."""
     wide = job.stack.states.trained_weight_bytes
@@ -406,6 +417,7 @@ SAME_JOB = (
     Remedy(1, chunked_loss), Remedy(1, earlier_reduction), Remedy(1, smaller_micro_batch), Remedy(2, recomputation),
     Remedy(2, zero_stage), Remedy(2, tensor_parallel), Remedy(3, pipeline_stages), Remedy(2, narrower_weights),
     Remedy(1, reference_elsewhere), Remedy(3, lighter_stack), Remedy(3, more_offload), Remedy(4, small_optimizer),
+    Remedy(4, narrower_gradients),
 )  # fmt: skip
 """Remedies that keep model, method, data and hardware, by effort."""
 GENTLE = (*SAME_JOB, Remedy(5, smaller_adapters))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import did_you_mean
@@ -22,7 +23,7 @@ from xe_sizer.scenario.conflicts import (
     unknown_precision,
 )
 from xe_sizer.software.number_formats import casts_of, recipes_of
-from xe_sizer.software.stack import PARALLEL_WAYS
+from xe_sizer.software.stack import OF_GRADIENTS, PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
 from xe_sizer.training.workload import count_replicas
@@ -55,6 +56,12 @@ Rule = Callable[[AskedTraining], Found]
 def of_stack(rule: Callable[[AskedTraining, Stack], Found]) -> Rule:
     """A rule of scenarios whose stack is known."""
     return lambda asked: rule(asked, asked.stack) if asked.stack is not None else iter(())
+
+
+def gives_way(scenario: Scenario, key: str) -> bool:
+    """Whether a key was said for another stack: a flag or variable names the stack, and neither of them the key."""
+    of_caller = ("flag", "env")
+    return scenario.origin.get("stack") in of_caller and scenario.origin.get(key) not in of_caller
 
 
 def trains_here(asked: AskedTraining, server: Server) -> Found:
@@ -343,6 +350,18 @@ def recipe_is_known(asked: AskedTraining, stack: Stack) -> Found:
         yield "train.fp8_recipe", message, f"use one of {others}"
 
 
+def gradients_are_kept(asked: AskedTraining, stack: Stack) -> Found:
+    """Gradients in a number format that the stack has for them, at the precision of the run."""
+    if asked.precision is None:
+        return
+    for key, choice in OF_GRADIENTS.items():
+        dtype, known = attrgetter(key)(asked.scenario.values), stack.gradient_dtypes(choice, asked.precision)
+        if dtype is not None and dtype not in known and not gives_way(asked.scenario, key):
+            does = "keep" if choice == "gradients" else "exchange"
+            hint = f"it has {', '.join(known)}" if known else f"how it {does}s them is part of the stack"
+            yield key, f"{stack.name} cannot {does} gradients of a run in {asked.precision} in {dtype}", hint
+
+
 def multiplies_integers(asked: AskedTraining, stack: Stack) -> Found:
     """Products in 8-bit integers need a library that casts to them."""
     if asked.precision == INT8 and asked.server is not None:
@@ -549,6 +568,7 @@ RULES: tuple[Rule, ...] = (
     of_stack(stack_supports),
     of_stack(stack_offloads),
     of_stack(recipe_is_known),
+    of_stack(gradients_are_kept),
     of_stack(multiplies_integers),
     of_stack(stack_trains_on_several),
     experts_split,

@@ -232,7 +232,7 @@ def _of_tensors(evaluation: Evaluation) -> _Workspace:
     if transient == "float32-gradients":
         own = sharded_elements(*_learning(evaluation), shards, evaluation.shards)
         group = where(layouts.gathers_by_layer, smaller(own, named(SUB_GROUP, "elements of a sub-group")), own)
-        together = where(layouts.zero >= 1, group * named(FLOAT32, "B"), 0.0)
+        together = group * named(FLOAT32, "B")
     none = np.zeros_like(together.value)
     return _Workspace(larger(together * on_card, whole), none, none + whole, none)
 
@@ -684,8 +684,10 @@ def gradients(evaluation: Evaluation) -> Sum:
     of_adapters = product((held.adapters, "elements of adapters"), (sizes.adapter_gradient, "B"))
     sharded = sharded_elements(dense, experts, shards.gradients, shards) * named(sizes.gradient, "B")
     sharded = sharded + over(of_adapters, shards.gradients, ZERO_RANKS)
-    # FSDP2 adds up what it has not reduced yet in the type in which it will.
-    each = np.where(layouts.gathers_stages, sizes.reduce, sizes.gather)
+    # FSDP2 adds up what it has not reduced yet in the type in which it will (torch.distributed.fsdp, _fsdp_param.py,
+    # to_accumulated_grad_if_needed).
+    accumulated = layouts.gathers_stages | evaluation.job.stack.states.gathered_copies
+    each = np.where(accumulated, sizes.reduce, sizes.gather)
     whole = (dense + experts) * named(each, "B") + of_adapters
     flat = product((evaluation.flat_elements, "frozen elements beside adapters"), (sizes.gather, "B"))
     sharded, whole = sharded + over(flat, shards.gradients, ZERO_RANKS), whole + flat

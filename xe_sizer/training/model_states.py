@@ -680,7 +680,7 @@ class StateBytes(Immutable):
         return cls(
             weight=weight,
             gradient=states.gradient_bytes,
-            fresh_gradient=states.gradient_bytes,
+            fresh_gradient=states.fresh_gradient_bytes or states.gradient_bytes,
             optimizer=job.master_bytes + moments,
             adapter_gradient=max(adapter, states.gradient_bytes),
             adapter_optimizer=adapter_master + adapter_moments,

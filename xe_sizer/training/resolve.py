@@ -38,11 +38,11 @@ from xe_sizer.scenario.tariff import TRAINING_UTILISATION, tariff_of
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import recipe_of
-from xe_sizer.software.stack import DEEPSPEED, Objective
+from xe_sizer.software.stack import DEEPSPEED, OF_GRADIENTS, Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
-from xe_sizer.training.conflicts import RULES, AskedTraining
+from xe_sizer.training.conflicts import RULES, AskedTraining, gives_way
 from xe_sizer.training.device import build_device, without_losses
 from xe_sizer.training.job import OWN, BatchRamp, Images, Job, Pauses
 from xe_sizer.training.layout import SELECTIVE, WORDS
@@ -356,6 +356,7 @@ def as_chosen(stack: Stack, provenance: Provenance, precision: str, server: Serv
         policy = stack.recompute_policies[values.layout.recompute_policy]  # `training.conflicts` refuses others
         changes += [("kernels", "kept", policy.keep), ("kernels", "hosted", policy.offload)]
     stack = _mixed(stack, provenance.scenario, precision)
+    stack = _with_gradients(stack, provenance.scenario, precision)
     if values.train.overlap is not None:
         stack = replace(stack, overlap=stack.overlap.switched(values.train.overlap))
     recipe = recipe_of(stack, precision, server.accelerator.peak_flops_per_s)
@@ -381,6 +382,16 @@ def _mixed(stack: Stack, scenario: Scenario, precision: str) -> Stack:
         told = f"without mixed precision a run computes in what its weights are loaded in, {loaded}, not in {precision}"
         raise InputError(Problem(told, where, scenario.caller.setting("train.weights_dtype", precision)))
     return stack.in_mixed_precision(asked)
+
+
+def _with_gradients(stack: Stack, scenario: Scenario, precision: str) -> Stack:
+    """The stack with gradients kept and exchanged as asked; `training.conflicts` refuses what it cannot."""
+    for key, choice in OF_GRADIENTS.items():
+        dtype, half = attrgetter(key)(scenario.values), precision in stack.defaults.half_gradients
+        dtype = precision if dtype is None and half else dtype
+        if dtype in stack.gradient_dtypes(choice, precision):
+            stack = stack.with_gradients(choice, dtype, precision)
+    return stack
 
 
 # Checkpoints, evaluations and failures of a scenario, with defaults for what it leaves out.
@@ -677,12 +688,6 @@ def chosen(scenario: Scenario, key: str) -> bool:
     return scenario.origin.get(key) in ("file", "env", "flag")
 
 
-def gives_way(scenario: Scenario, key: str) -> bool:
-    """Whether a key was said for another stack: a flag or variable names the stack, and neither of them the key."""
-    of_caller = ("flag", "env")
-    return scenario.origin.get("stack") in of_caller and scenario.origin.get(key) not in of_caller
-
-
 def _loaded(stack: Stack, scenario: Scenario) -> Stack:
     """The stack with weights in the number format that is asked for. Raises InputError where it has none such."""
     dtype = scenario.values.train.weights_dtype
@@ -947,7 +952,7 @@ def resolve_setup(
     )
     read = ("data",) if method.kind.rollout is None else ()
     provenance.keep((*read, "train", "storage", "layout", "p_tuning", "limits", "cost", "efficiency"))
-    _of_stack(provenance, stack)
+    _of_stack(provenance, chosen_stack, precision)
     for key, value in work.defaults.items():
         provenance.note(key, value, "default")
     return ResolvedTraining(
@@ -979,6 +984,11 @@ def _otherwise(scenario: Scenario, job: Job) -> Iterator[str]:
     backend, dtype = scenario.values.train.backend, scenario.values.train.weights_dtype
     if backend is not None and backend not in job.stack.runs_on:
         yield f"the stack {job.stack.name} has no backend {backend}, which the file says: it shares states out itself"
+    for key, choice in OF_GRADIENTS.items():
+        asked = attrgetter(key)(scenario.values)
+        if asked not in (None, job.stack.gradient_dtype(choice, job.precision)):
+            setting = scenario.caller.setting(key, asked)
+            yield f"{setting} has no effect: it is no choice of the stack {job.stack.name}"
     if dtype is not None and dtype not in job.stack.weights_dtypes:
         yield f"the stack {job.stack.name} cannot load weights in {dtype}, which the file says: it keeps its own type"
     elif dtype is not None and job.stack.loads_alike and chosen(scenario, "train.weights_dtype"):
@@ -1021,10 +1031,12 @@ def _precision(provenance: Provenance, server: Server, stack: Stack) -> str:
     return usable
 
 
-def _of_stack(provenance: Provenance, stack: Stack) -> None:
-    """Note what weights are loaded in and what shares states out, also where the stack has it otherwise than said."""
+def _of_stack(provenance: Provenance, stack: Stack, precision: str) -> None:
+    """Note number formats of weights and gradients, and the backend, also where the stack has other ones than asked."""
     scenario = provenance.scenario
-    for key, value in (("train.weights_dtype", stack.defaults.weights_dtype), ("train.backend", stack.backend)):
+    noted = {"train.weights_dtype": stack.defaults.weights_dtype, "train.backend": stack.backend}
+    noted |= {key: stack.gradient_dtype(choice, precision) for key, choice in OF_GRADIENTS.items()}
+    for key, value in noted.items():
         if value is None or (key == "train.backend" and key not in scenario.origin):
             provenance.drop(key)
         else:

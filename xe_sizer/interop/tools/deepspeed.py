@@ -46,7 +46,7 @@ EXPORTERS = (
         title="DeepSpeed",
         ending=".sh",
         write=_write,
-        says=(*SAYS, "layout.zero", "gpus"),
+        says=(*SAYS, "layout.zero", "train.gradient_dtype", "train.reduce_dtype", "gpus"),
         added=ADDED,
     ),
 )

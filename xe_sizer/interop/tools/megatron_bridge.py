@@ -168,6 +168,10 @@ def _precision(draft: Draft, recipe: Recipe, named: Written | None) -> None:
         draft.state("precision", said[0], found)
         draft.state("train.fp8_recipe", said[1], found)
         draft.default("train.weights_dtype", "bf16", "weights have the type of the run")
+        whole = draft.peek("mixed_precision")  # its grad_reduce_in_fp32 takes the place of that of ddp
+        if whole is not None and plain(whole.value).endswith("mixed"):
+            kept = "fp16" if said[0] == "fp16" else "fp32"
+            draft.state("train.gradient_dtype", kept, whole, f"grad_reduce_in_fp32 of {whole.value}")
 
 
 def _checkpoints(draft: Draft) -> None:

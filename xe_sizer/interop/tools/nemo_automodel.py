@@ -114,6 +114,9 @@ def _layout(plan: Plan) -> dict[str, Any]:
         "sequence_parallel": plan.take("layout.sequence_parallel") or False,
         "activation_checkpointing": _CHECKPOINTING[plan.take("layout.recompute", "none")],
     }
+    if not alone and plan.take("train.reduce_dtype") == "bf16":
+        types = {f"{name}_dtype": "bfloat16" for name in ("param", "reduce", "output")}
+        values["mp_policy"] = {"_target_": "torch.distributed.fsdp.MixedPrecisionPolicy", **types}
     if (sizes := shard_sizes(plan)) is not None and not alone:
         values |= {"dp_replicate_size": sizes[0], "dp_size": sizes[0] * sizes[1]}
     if plan.peek("layout.offload") == "params" and not alone:
@@ -196,6 +199,7 @@ SAYS = (
     "train.micro_batch", "train.global_batch", "train.steps", "train.epochs", "layout.tp", "layout.pp", "layout.cp",
     "layout.ep", "layout.vpp", "layout.schedule", "train.checkpoint_every", "train.evaluate_every", "layout.zero",
     "layout.offload", "layout.recompute", "lora.rank", "lora.targets", "lora.alpha", "lora.dropout",
+    "train.reduce_dtype",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

@@ -535,6 +535,7 @@ def _write_states(plan: Plan) -> dict[str, Any]:
         "ds.tensor_parallel_size": plan.take("layout.tp", 1),
         "ds.ring_attn_size": plan.take("layout.cp", 1),
         "ds.adam_offload": moved and sharded > 0,
+        "ds.grad_accum_dtype": "fp32" if plan.take("train.gradient_dtype") == "fp32" else None,
         "ds.attn_implementation": word_of_kernel,
         "ds.use_liger_kernel": liger,
     }
@@ -659,7 +660,7 @@ SAYS = (
     "lora.targets", "lora.alpha", "lora.dropout", "rollout.prompts", "rollout.group", "rollout.updates",
     "rollout.max_output_tokens", "rollout.tp", "rollout.gpus", "rollout.gpu_memory_utilization", "rollout.sleep",
     "rollout.offload", "rollout.asynchronous", "rollout.max_staleness", "rollout.partial", "train.reference",
-    "critic.gpus", "reward.gpus", "reference.gpus", "reward.with_critic", "gpus",
+    "critic.gpus", "reward.gpus", "reference.gpus", "reward.with_critic", "gpus", "train.gradient_dtype",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(

@@ -51,6 +51,7 @@ def _write(plan: Plan) -> ToolFiles:
     if plan.take("job") != "pretrain":
         raise InputError(Problem(f"{_TITLE} is written for pretrain alone", Location("--to")))
     for key, value in (("precision", "bf16"), ("train.weights_dtype", "fp32"), ("train.padding", "packed"),
+                       ("train.reduce_dtype", "fp32"),
                        ("optimizer", "adamw"), ("attention", "sdpa")):  # fmt: skip
         if plan.peek(key) == value:
             plan.said(key)
@@ -124,6 +125,7 @@ SAYS = (
     "model", "job", "precision", "train.seq_len", "train.micro_batch", "train.global_batch", "train.steps",
     "layout.tp", "layout.pp", "layout.cp", "layout.cp_kind", "layout.zero", "layout.zero_group", "layout.offload",
     "layout.recompute", "layout.expert_tp",
+    "train.reduce_dtype",
 )  # fmt: skip
 EXPORTERS = (
     Exporter(
