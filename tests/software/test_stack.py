@@ -84,7 +84,7 @@ def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
         (TEXT + "backend: deepspeeed\n", "no backend 'deepspeeed'"),
         (TEXT + "backends: {mine: {stats: {}}}\n", "'mine' changes no 'stats'"),
         (TEXT + "gradients: {half: {stats: {}}}\n", "'half' changes no 'stats'"),
-        (TEXT + "reductions: {fp32: {states: {reduce_byte: 4}}}\n", "reduce_byte"),
+        (TEXT + "reductions: {full: {states: {reduce_byte: 4}}}\n", "reduce_byte"),
         (TEXT + "backends: {mine: {states: {autocast: 3}}}\n", "autocast"),
         (TEXT.replace("  norm: fused", "  norms: fused"), "norms"),
     ],

@@ -498,7 +498,7 @@ class RecomputePolicy(_Part, frozen=True):
 # The stack, and its file.
 
 LOADS = "loads"
-GradientTypes = dict[Literal["fp32", "half"], dict[str, dict[str, Any]] | None]
+GradientTypes = dict[Literal["full", "half"], dict[str, dict[str, Any]] | None]
 GRADIENT_TYPES = {"gradients": "gradient_bytes", "reductions": "reduce_bytes"}
 """Choices of a stack for what gradients are kept and exchanged in, and which of its `states` say so."""
 OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
@@ -642,7 +642,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def gradient_dtypes(self, choice: str, precision: str) -> dict[str, Mapping[str, Mapping[str, Any]]]:
         """What sections are where gradients are kept or exchanged otherwise, by the number formats that can be."""
-        words = {FP32: "fp32"} if precision in FLOAT32_FORMATS else {FP32: "fp32", _half(precision): "half"}
+        words = {FP32: "full"} if precision in FLOAT32_FORMATS else {FP32: "full", _half(precision): "half"}
         has = getattr(self, choice) or {}
         return {dtype: sections for dtype, word in words.items() if (sections := has.get(word)) is not None}
 
