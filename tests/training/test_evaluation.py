@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
@@ -141,3 +143,18 @@ def test_frozen_weights_beside_see_the_same_sequences() -> None:
     assert reference.sequences is found.sequences
     assert not reference.job.method.learning.base
     assert found.copies_bytes.tolist() == reference.as_copy_bytes.tolist()
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "t5-large", "bert-base"])
+def test_an_evaluation_is_gone_when_nobody_refers_to_it(model: str) -> None:
+    """Commands look for no garbage, so that a cycle would keep the arrays of every chunk of a search."""
+    gc.disable()
+    try:
+        evaluation = Evaluation(job(model), layouts(dp=[1, 2], zero=1))
+        ledger_of(evaluation)
+        timeline_of(evaluation)
+        gone = [weakref.ref(evaluation), weakref.ref(evaluation.shapes.graph.inputs)]
+        del evaluation
+        assert [each() for each in gone] == [None, None]
+    finally:
+        gc.enable()

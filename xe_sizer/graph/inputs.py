@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from xe_sizer.graph.model import MASKED
 from xe_sizer.graph.operators import Matmul, MemoryBound, as_array
 from xe_sizer.graph.weights import adapted_weights, head_matrix, layer_weights
-from xe_sizer.immutable import Immutable
+from xe_sizer.immutable import Immutable, cached_unless_self
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import LayerKind, ModelShape
@@ -248,14 +248,14 @@ class GraphInputs(Immutable):
             inputs = replace(inputs, kernels=replace(self.kernels, attention="eager"))
         return inputs if kind.source else inputs.decoding
 
-    @cached_property
+    @cached_unless_self
     def decoding(self) -> GraphInputs:
         """The inputs with the sequences that the last layer sees, which are the decoder's."""
         if not self.model.encoder_layers or self.target_share == 1.0:
             return self
         return replace(self, rank=replace(self.rank, sequence=self.rank.sequence * self.target_share), target_share=1.0)
 
-    @cached_property
+    @cached_unless_self
     def predicting(self) -> GraphInputs:
         """The inputs with the tokens that the head works on: the decoder's, or the masked ones of an encoder."""
         if not self.model.bidirectional or self.kernels.predicted == "all":
@@ -263,7 +263,7 @@ class GraphInputs(Immutable):
         kernels = replace(self.kernels, predicted="all")
         return replace(self, rank=replace(self.rank, sequence=self.rank.sequence * MASKED_SHARE), kernels=kernels)
 
-    @cached_property
+    @cached_unless_self
     def scored(self) -> GraphInputs:
         """The inputs with the tokens whose logits the loss works on: a generator's are the masked ones in any case."""
         if self.model.head != MASKED:

@@ -15,7 +15,7 @@ from xe_sizer.graph.experts import EXPERTS, MODULES, find_loop
 from xe_sizer.graph.operators import Attention, Matmul, as_array
 from xe_sizer.graph.recompute import recomputed_exchanges
 from xe_sizer.graph.transformer import logits_per_rank
-from xe_sizer.immutable import Immutable
+from xe_sizer.immutable import Immutable, cached_unless_self
 from xe_sizer.laws.collectives import STOLEN
 from xe_sizer.laws.network import exchange_times, inner_ranks
 from xe_sizer.laws.operator_time import exposed_launch_time_s, launch_counts, operator_times
@@ -201,7 +201,7 @@ class Evaluation(Immutable):
             return stages
         return stages.counting(stage + Counted.FIRST, stage_layers(layers, split, self.layouts, stage))
 
-    @cached_property
+    @cached_unless_self
     def at_first_stages(self) -> tuple[Evaluation, ...]:
         """The same for memory, with the first of a pipeline's stages and with the second where that has more layers.
 
@@ -219,7 +219,7 @@ class Evaluation(Immutable):
             for stage, own in ((Counted.FIRST, stages.layers[0]), (Counted.SECOND, stages.layers[2]))
         )
 
-    @cached_property
+    @cached_unless_self
     def at_fuller_stage(self) -> Evaluation:
         """The same for memory, with the fuller of a pipeline's first two stages where the second has more layers.
 
