@@ -1614,9 +1614,9 @@ _LIGER = {
     "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "swiglu": "activation", "geglu": "activation",
 }  # fmt: skip
 LIGER_KERNELS = tuple(dict.fromkeys(_LIGER.values()))
+"""What Liger's kernels take the place of."""
 LINEAR_LOG_PROBABILITIES = "linear-log-probabilities"
 """What log-probabilities without the logits of all tokens are called among fused kernels."""
-"""What Liger's kernels take the place of."""
 ATTENTION = {
     **dict.fromkeys(
         globs("""

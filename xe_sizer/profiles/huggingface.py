@@ -272,7 +272,7 @@ FAMILIES: Mapping[str, Family] = {
     "arcee": replace(_LLAMA, activation="relu2"),
     "cosmos3_edge_text": replace(_LLAMA, activation="relu2"),
     **dict.fromkeys(("bitnet", "cwm", "exaone", "granite_docling_text", "helium"), LLAMA_LIKE),
-    **dict.fromkeys(("internlm3", "minicpm", "minicpm3", "mllama_text_model"), LLAMA_LIKE),
+    **dict.fromkeys(("internlm3", "minicpm3", "mllama_text_model"), LLAMA_LIKE),
     "hyperclovax": replace(_LLAMA, norms=4),
     "phi4_multimodal": Family(window="all"),
     "phi4mm": Family(window="all"),

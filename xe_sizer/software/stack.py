@@ -504,8 +504,8 @@ GRADIENT_TYPES = {"gradients": "gradient_bytes", "reductions": "reduce_bytes"}
 OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
 """Keys of a scenario that make these choices."""
 DEEPSPEED = "deepspeed"
-MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 """What `backends` calls the library whose settings other tools name in their files."""
+MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
