@@ -18,7 +18,7 @@ from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
 from xe_sizer.software.dispatchers import dispatcher_names, other_dispatchers
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.speculation import drafting_names, other_draftings
-from xe_sizer.software.stack import OverlapWord, sleep_names
+from xe_sizer.software.stack import POOLS, OverlapWord, sleep_names
 
 # Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
@@ -1276,7 +1276,7 @@ FREED: Mapping[str, tuple[str, ...]] = {
         "gpus",
         "nodes",
         "layout.dp",
-        *(f"{pool}.gpus" for pool in ("rollout", "critic", "reward", "reference", "teacher")),
+        *(f"{pool}.gpus" for pool in ("rollout", *POOLS)),
         "train.grad_accum",
     ),
 }

@@ -40,6 +40,9 @@ Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Sleep = Literal["none", "cache", "weights-to-host", "weights-dropped"]
 Kept = Literal["params", "optimizer"]
 Calls = Literal["all-at-once", "batch-by-batch"]
+PoolName = Literal["critic", "reward", "reference", "teacher"]
+POOLS: tuple[PoolName, ...] = get_args(PoolName)
+"""Sections of a scenario that put a model beside the actor on GPUs of its own."""
 
 
 def sleep_names() -> tuple[str, ...]:
@@ -97,7 +100,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     graphs: bool
     calls: Calls
     tensor_ms: Duration
-    pools: tuple[Literal["critic", "reward", "reference", "teacher"], ...]
+    pools: tuple[PoolName, ...]
     reward_streams: bool
     keeps_cache: bool
 
