@@ -194,7 +194,8 @@ class LayerEmbedding(Immutable, eq=True):
     vocab: int
 
 
-WIDE_STATES = "float32"
+StateType = Literal["float32", "bfloat16", "float16"]
+WIDE_STATES: StateType = "float32"
 """Type of recurrent states that are kept in 32 bit; others have 16."""
 
 

@@ -12,6 +12,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.drafter import DFLASH_STATES, EAGLE3_STATES, EAGLE_STATES
 from xe_sizer.graph.model import (
     INDEXERS,
     Experts,
@@ -763,7 +764,8 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
 
 
 SPECULATOR = "speculators_model_type"
-STATES = {EAGLE: 2, EAGLE3: 3, DFLASH: 5}  # side by side, that a drafter joins where its file does not list them
+STATES = {EAGLE: EAGLE_STATES, EAGLE3: EAGLE3_STATES, DFLASH: DFLASH_STATES}
+"""How many states a drafter joins where its file does not list them."""
 
 
 def _drafter(data: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -773,11 +775,12 @@ def _drafter(data: dict[str, Any]) -> tuple[dict[str, Any], int]:
     their own, those of z-lab's DFlash beside a part about the states.
     """
     layers, part = data.get("transformer_layer_config"), data.get("dflash_config")
-    kind = data.get(SPECULATOR) if isinstance(layers, dict) else DFLASH if isinstance(part, dict) else None
+    part = part if isinstance(part, dict) else {}
+    kind = data.get(SPECULATOR) if isinstance(layers, dict) else DFLASH if part else None
     if kind is None:
         return data, 0
-    states = data.get("aux_hidden_state_layer_ids") or (part or {}).get("target_layer_ids")
-    joined = len(states) if isinstance(states, list) and kind != EAGLE else STATES.get(str(kind), 2)
+    states = data.get("aux_hidden_state_layer_ids") or part.get("target_layer_ids")
+    joined = len(states) if isinstance(states, list) and kind != EAGLE else STATES.get(str(kind), EAGLE_STATES)
     lifted = {key: data[key] for key in (SPECULATOR, "draft_vocab_size") if data.get(key) is not None}
     return {**(layers if isinstance(layers, dict) else data), **lifted}, joined
 

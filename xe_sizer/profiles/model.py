@@ -32,6 +32,7 @@ from xe_sizer.graph.model import (
     SparseIndexer,
     SparseKind,
     StateSpace,
+    StateType,
     VisionTower,
 )
 from xe_sizer.graph.vision import vision_parameters
@@ -170,7 +171,7 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     decay_rank: Annotated[CountOrZero, Meta(description="width that the decay passes (Kimi delta attention)")] = 0
     gate_rank: Annotated[CountOrZero, Meta(description="width that the gate passes (Kimi delta attention)")] = 0
     state_dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
+        StateType | None,
         Meta(description="that the configuration asks to keep states in (mamba_ssm_dtype, mamba_ssm_cache_dtype)"),
     ] = None
 
