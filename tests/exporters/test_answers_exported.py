@@ -195,7 +195,7 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
     [
         ("verl", {"job": "sft"}, "sft"),
         ("verl", {"layout.offload": "optimizer"}, "layout.offload"),
-        ("verl", {"rollout.gpus": 11, "gpus": 24, "nodes": 3}, "alike nodes"),
+        ("verl", {"rollout.gpus": 11, "gpus": 24, "nodes": 3}, "the same number of GPUs"),
         ("verl", {"job": "distill-on-policy", "train.teacher_model": "Qwen/Qwen3-32B"}, "--teacher-gpus"),
         ("verl", {"layout.zero": 1}, "layout.zero"),
         ("nemo-rl", {"job": "kto"}, "kto"),
@@ -210,7 +210,7 @@ def test_files_count_as_their_tools_do(tool: str, wanted: tuple[str, ...]) -> No
         ("openrlhf", {"layout.offload": "params"}, "layout.offload"),
         ("openrlhf", {"job": "ppo", "rollout.gpus": 8}, "GPUs of its own"),
         ("openrlhf", {"job": "ppo", "critic.gpus": 8, "reward.gpus": 4}, "only where the engine"),
-        ("openrlhf", {"rollout.gpus": 5, "gpus": 16}, "alike nodes"),
+        ("openrlhf", {"rollout.gpus": 5, "gpus": 16}, "the same number of GPUs"),
         ("verl", {"job": "ppo", "critic.gpus": 8}, "critic.gpus"),
         ("trl", {"job": "ppo"}, "job"),
         ("trl", {"rollout.gpus": 16, "gpus": 32, "nodes": 4}, "one node"),

@@ -507,6 +507,8 @@ GRADIENT_TYPES = {"gradients": "gradient_bytes", "reductions": "reduce_bytes"}
 """Choices of a stack for what gradients are kept and exchanged in, and which of its `states` say so."""
 CHOICES_BY_FORMAT: Mapping[str, Any] = {LOADS: Loads, **dict.fromkeys(GRADIENT_TYPES, GradientTypes)}
 """Choices that backends of a stack may have otherwise, with the form of each."""
+DOES = {"gradients": "keep", "reductions": "exchange"}
+"""What a stack does with gradients by these choices, in messages."""
 OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
 """Keys of a scenario that make these choices."""
 DEEPSPEED = "deepspeed"
