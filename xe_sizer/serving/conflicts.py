@@ -423,8 +423,8 @@ def queries_pick_keys(asked: Asked, engine: Engine, section: str = "serve") -> F
         return
     there = kernels.sparse_on[kind]
     here = f" on {server.accelerator.name}" if there else ""
-    has = f"it has on {', '.join(there)}" if there else "newer releases of vllm and sglang have"
-    dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
+    has = f"it has it on {', '.join(there)}" if there else "newer releases of vllm and sglang have it"
+    dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens, on any GPU"
     hint = has + dense * (section == "serve")  # no trainer starts that engine
     yield f"{section}.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint
 
