@@ -435,16 +435,15 @@ _STATE_SPACE = "its layers with a state are not like those that are known"
 _RECURRENT = "its recurrence has no equation of memory and time here yet"
 _SEVERAL_TIMES = "a token passes its layers several times"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
+_ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+_GEMMA_3N = ("gemma3n", "gemma3n_text")
+_RECURRENCES = ("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm")
 REFUSED: Mapping[str, str] = {
     "plamo2": "its state-space layers are of a kind of their own",
-    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
-    **dict.fromkeys(
-        ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
-    ),
+    **dict.fromkeys(_RECURRENCES, _RECURRENT),
+    **dict.fromkeys(("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL),
     **dict.fromkeys(("hrm_text", "inkling2_loop", "inkling2_loop_text", "dory"), _SEVERAL_TIMES),
-    **dict.fromkeys(
-        ("gemma4_assistant", "gemma4_unified_assistant"), "it drafts for another model, whose cache it reads"
-    ),
+    **dict.fromkeys(_ASSISTANTS, "it drafts for another model, whose cache it reads"),
     "idefics": "some of its layers attend to images alone",
     **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
     **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
@@ -456,13 +455,13 @@ REFUSED: Mapping[str, str] = {
     "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
     "nemotron-nas": "its layers differ from one another in heads and MLP width",
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), "its layers carry four states, of which each computes one"),
+    **dict.fromkeys(_GEMMA_3N, "its layers carry four states, of which each computes one"),
 }  # fmt: skip
 """Model types that are known not to fit the shape, with the reason."""
 HINTS: Mapping[str, str] = {
-    **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "size the model that it drafts for"),
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), "take gemma-4-e2b or gemma-4-e4b, which are as large and follow it"),
-    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), "no profile can describe it yet"),
+    **dict.fromkeys(_ASSISTANTS, "size the model that it drafts for"),
+    **dict.fromkeys(_GEMMA_3N, "take gemma-4-e2b or gemma-4-e4b, which are as large and follow it"),
+    **dict.fromkeys(_RECURRENCES, "no profile can describe it yet"),
     **dict.fromkeys(("whisper", "clip", "vit"), "xe-sizer sizes language models, and encoders of text"),
 }
 """What to do instead, where it is not to describe the model in a profile."""
