@@ -368,7 +368,7 @@ def tables_are_there(asked: AskedService, model: ModelShape) -> Found:
     """A place for tables of n-grams, of a model without any."""
     place = asked.serve.ngram_tables
     if place is not None and model.ngram_tables is None:
-        yield "serve.ngram_tables", f"{model.name} looks up no n-grams: no tables for the {place}", "leave it out"
+        yield "serve.ngram_tables", f"{model.name} has no tables of n-grams to keep on the {place}", "leave it out"
 
 
 def states_are_set(asked: AskedService, engine: Engine) -> Found:

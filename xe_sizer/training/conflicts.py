@@ -359,7 +359,7 @@ def gradients_are_kept(asked: AskedTraining, stack: Stack) -> Found:
         if dtype is not None and dtype not in known and not gives_way(asked.scenario, key):
             does = DOES[choice]
             hint = f"it has {', '.join(known)}" if known else f"how it {does}s them is part of the stack"
-            yield key, f"{stack.name} cannot {does} gradients of a run in {asked.precision} in {dtype}", hint
+            yield key, f"{stack.name} cannot {does} gradients in {dtype} at precision {asked.precision}", hint
 
 
 def multiplies_integers(asked: AskedTraining, stack: Stack) -> Found:
