@@ -158,6 +158,17 @@ def test_names_leave_out_the_tables(folder: Path) -> None:
         ({"indexer": "{heads: 1, head_dim: 2, top_k: 4, kind: nsa}"}, "18:50", "'kind' must be one of"),
         ({"layer_pattern": '"D*"'}, "18:16", "layers with letter D need an 'indexer'"),
         (
+            {
+                "layer_pattern": '"cC"',
+                "sliding_window": "{tokens: 8, layers: all}",
+                "indexer": "{heads: 1, head_dim: 2, top_k: 4}",
+                "compressed_attention": "{query_rank: 4, output_groups: 1, output_rank: 4, sparse_tokens: 2, "
+                "dense_tokens: 4}",
+            },
+            "17:16",
+            "layers with letter c need one before them that lends them entries",
+        ),
+        (
             {"experts": "{count: 2, per_token: 3, ffn: 4}"},
             "18:32",
             "'per_token' (3) is more than the 'count'",

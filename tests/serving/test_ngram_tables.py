@@ -80,7 +80,7 @@ def test_one_memory_for_cpu_and_gpu_holds_them_all_the_same() -> None:
             {"serve.ngram_tables": "host", "host_memory_gib": 128},
             "tables of n-grams take 188.8 of 124.0 GiB of host memory",
         ),
-        ({"model": "deepseek-v3", "serve.ngram_tables": "gpu"}, "deepseek-v3 looks up no n-grams"),
+        ({"model": "deepseek-v3", "serve.ngram_tables": "gpu"}, "deepseek-v3 has no tables of n-grams"),
     ],
 )
 def test_places_that_cannot_be(keys, told) -> None:

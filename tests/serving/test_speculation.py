@@ -144,13 +144,14 @@ def test_files_of_speculators_are_drafters(tmp_path: Path) -> None:
     alike = asked(serve__speculative="eagle3").job
     held = [serving_memory(job, ONE).fixed["drafter"][0] for job in (stated, alike)]
     assert held[0] == pytest.approx(held[1])
-    with pytest.raises(InputError, match="drafts from states of"):
+    with pytest.raises(InputError, match="drafts from states of the model"):
         asked(serve__speculative="draft-model", serve__draft_model=str(file))
     block = {**layer, "num_hidden_layers": 3}
     dflash = {"speculators_model_type": "dflash", "transformer_layer_config": block, "block_size": 8}
     file = tmp_path / "block" / "config.json"
     file.parent.mkdir()
-    file.write_text(json.dumps({**dflash, "aux_hidden_state_layer_ids": [1, 9, 17, 25]}), encoding="utf-8")
+    states: dict[str, object] = {"aux_hidden_state_layer_ids": [1, 9, 17, 25], "dflash_config": "no part of it"}
+    file.write_text(json.dumps({**dflash, **states}), encoding="utf-8")
     made = asked(serve__speculative="dflash", serve__draft_model=str(file)).job.drafter
     assert made is not None
     assert (made.first.model.layers, made.first.model.joined_width) == (3, 4 * 4096)

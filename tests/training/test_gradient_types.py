@@ -97,7 +97,7 @@ def test_what_a_stack_has_no_choice_of_is_refused(stack: str, key: str, dtype: s
         ask({"model": "llama-2-7b", "gpus": 8, "stack": stack, f"train.{key}_dtype": dtype})
     (problem,) = caught.value.problems
     does = {"gradient": "keep", "reduce": "exchange"}[key]
-    assert f"cannot {does} gradients of a run in bf16 in {dtype}" in problem.message
+    assert f"cannot {does} gradients in {dtype} at precision bf16" in problem.message
     assert problem.hint == hint
 
 

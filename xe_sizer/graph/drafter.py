@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # Assumed: width of the MLP over the hidden size where the model has no dense one; published heads have 2 to 6.
 EAGLE_FFN = 3
+EAGLE_STATES = 2  # published: the token's embedding and the model's last state (arXiv:2401.15077, section 4)
 EAGLE3_STATES = 3  # published: states of a low, a middle and a high layer are joined (arXiv:2503.01840, section 3.1)
 DFLASH_LAYERS = 5  # published: of z-lab/Qwen3-8B-DFlash-b16
 DFLASH_STATES = 5  # published: that z-lab/Qwen3-8B-DFlash-b16 joins
@@ -93,7 +94,7 @@ def eagle_head(model: ModelShape, stated: ModelShape | None = None) -> ModelShap
 
     Source: arXiv:2401.15077, section 4; eagle.py and llama_eagle.py of vLLM.
     """
-    return replace(stated or _dense_layer(model), joined_width=2 * model.hidden, vocab=model.vocab)
+    return replace(stated or _dense_layer(model), joined_width=EAGLE_STATES * model.hidden, vocab=model.vocab)
 
 
 def eagle3_head(model: ModelShape, stated: ModelShape | None = None) -> ModelShape:

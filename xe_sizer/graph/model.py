@@ -194,7 +194,8 @@ class LayerEmbedding(Immutable, eq=True):
     vocab: int
 
 
-WIDE_STATES = "float32"
+StateType = Literal["float32", "bfloat16", "float16"]
+WIDE_STATES: StateType = "float32"
 """Type of recurrent states that are kept in 32 bit; others have 16."""
 
 
@@ -419,9 +420,8 @@ class ModelShape(Immutable, eq=True):
     `layer_pattern` of a hybrid model, one letter a layer: * attention, G global attention, S attention to the tokens
     that the indexer of a layer before picked, D attention to all tokens in a model with an indexer, those of `ENTRIES`
     compressed attention, M state-space, P attention and state-space on the same input, - dense MLP, E experts. With
-    one norm a layer each letter is all that the layer
-    holds, with more an MLP follows; None: attention in every layer. With `global_attention` the layers of letter * are
-    the windowed ones.
+    one norm a layer each letter is all that the layer holds, with more an MLP follows; None: attention in every layer.
+    With `global_attention` the layers of letter * are the windowed ones.
     `head_vocab`: rows of the head where it has fewer than the embedding has tokens.
     `residual_streams`: hidden states that layers carry side by side, and mix by weights of their own before and behind
     each block (hyper-connections, arXiv:2409.19606); `stream_rank`: of the product of two matrices that mixes what a

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from xe_sizer.errors import Problem
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.values import ImpossibleError, Unread, UnreadableError, is_on, text
+from xe_sizer.software.stack import POOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -331,7 +332,7 @@ class Draft:
     def trainers(self) -> object:
         """GPUs that train so far: all but those of other pools; None where nobody said how many."""
         gpus = self.fact("gpus")
-        others = [self.fact(f"{pool}.gpus") for pool in ("rollout", "critic", "reward", "reference", "teacher")]
+        others = [self.fact(f"{pool}.gpus") for pool in ("rollout", *POOLS)]
         return gpus - sum(one for one in others if isinstance(one, int)) if isinstance(gpus, int) else gpus
 
     def state(self, key: str, value: object, written: Written | None, note: str = "") -> None:

@@ -425,13 +425,18 @@ def served_apart(plan: Plan, title: str, words: Sequence[str], prefix: str = "",
     """
     writing, gpus, nodes = plan.take("rollout.gpus"), plan.peek("gpus"), plan.peek("nodes", 1)
     each, tp = gpus // nodes, plan.take("rollout.tp", 1)
-    if writing % tp or (nodes > 1 and writing % each) or writing >= gpus:
-        hint = f"give a multiple of {tp if nodes == 1 else f'the {each} GPUs of a node'}"
-        what = f"{title} has an engine on a part of a node or on whole ones, with whole replicas, not on {writing} GPUs"
+    of_a_server = min(writing, each)
+    if of_a_server % tp:
+        what = (
+            f"{title} has servers of whole replicas, and rollout.tp {tp} does not divide {of_a_server} GPUs of a node"
+        )
+        raise InputError(Problem(what, plan.where("rollout.tp"), "choose a rollout.tp that divides them"))
+    if (nodes > 1 and writing % each) or writing >= gpus:
+        hint = f"give a multiple of the {each} GPUs of a node" if nodes > 1 else "leave some to the trainer"
+        what = f"{title} has an engine on a part of the only node or on whole nodes, not on {writing} of {gpus} GPUs"
         raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
     if plan.peek("rollout.sleep") == NONE:
         plan.said("rollout.sleep")
-    of_a_server = min(writing, each)
     flags = {
         "model": plan.peek("model"),
         "tensor_parallel_size": tp,
@@ -439,7 +444,9 @@ def served_apart(plan: Plan, title: str, words: Sequence[str], prefix: str = "",
         "gpu_memory_utilization": plan.take("rollout.gpu_memory_utilization"),
         "max_model_len": plan.peek("train.seq_len"),
     }
-    named = {f"{prefix if name != 'model' else ''}{name}".replace("_", dash): each for name, each in flags.items()}
+    named = {
+        (name if name == "model" else f"{prefix}{name}").replace("_", dash): value for name, value in flags.items()
+    }
     devices = ["CUDA_VISIBLE_DEVICES=" + ",".join(map(str, part)) for part in (range(writing), range(writing, gpus))]
     shared = nodes == 1
     text = command_text([*devices[: int(shared)], *words], named)
@@ -1614,9 +1621,9 @@ _LIGER = {
     "rope": "rotary", "rms_norm": "norm", "layer_norm": "norm", "swiglu": "activation", "geglu": "activation",
 }  # fmt: skip
 LIGER_KERNELS = tuple(dict.fromkeys(_LIGER.values()))
+"""What Liger's kernels take the place of."""
 LINEAR_LOG_PROBABILITIES = "linear-log-probabilities"
 """What log-probabilities without the logits of all tokens are called among fused kernels."""
-"""What Liger's kernels take the place of."""
 ATTENTION = {
     **dict.fromkeys(
         globs("""

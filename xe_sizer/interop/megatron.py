@@ -83,6 +83,8 @@ _OVERLAP = {
 _SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _FSDP_STAGES = (2, 3)  # for which plans are written with Megatron's FSDP
 COMPILED = "vocab-parallel-compiled"  # the loss of --cross-entropy-loss-fusion unless Transformer Engine's is asked for
+_FUSED_LOSSES = {"flash": "te", COMPILED: "native"}
+"""Losses of --cross-entropy-loss-fusion, with what --cross-entropy-fusion-impl calls them."""
 _PADDING = 128
 _POSITIONED = (
     "max-position-embeddings", "rotary-base", "rotary-percent", "use-rope-scaling", "rope-scaling-factor",
@@ -317,9 +319,10 @@ def _numbers(plan: Plan) -> dict[str, Any]:
     backends = inverse(ATTENTION)
     if plan.peek("attention", "flash") in backends:
         flags["attention-backend"] = backends[plan.take("attention", "flash")]
-    if plan.peek("loss") in (kernels := {"flash": "te", COMPILED: "native"}):
-        flags |= {"cross-entropy-loss-fusion": True, "cross-entropy-fusion-impl": kernels[plan.peek("loss")]}
-    if plan.peek("loss") in (*kernels, "vocab-parallel"):
+    loss = plan.peek("loss")
+    if loss in _FUSED_LOSSES:
+        flags |= {"cross-entropy-loss-fusion": True, "cross-entropy-fusion-impl": _FUSED_LOSSES[loss]}
+    if loss in (*_FUSED_LOSSES, "vocab-parallel"):
         plan.said("loss")
     dropout = plan.take("train.dropout", 0.0)
     return flags | {"hidden-dropout": str(dropout), "attention-dropout": str(dropout)}

@@ -34,7 +34,7 @@ from xe_sizer.profiles.finder import default_name
 from xe_sizer.profiles.text import name_of, scalar
 from xe_sizer.profiles.yaml_reader import Document
 from xe_sizer.software.adapter_targets import resolve_targets
-from xe_sizer.software.stack import OF_GRADIENTS
+from xe_sizer.software.stack import DOES, OF_GRADIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,8 +111,9 @@ def _weights(draft: Draft) -> None:
     for key, choice in OF_GRADIENTS.items():
         known = stack.gradient_dtypes(choice, precision)
         if draft.fact(key) is not None and draft.fact(key) not in known:
-            kept = f"it has {', '.join(known)}" if known else "that is part of the stack"
-            draft.set_aside(key, f"{stack.backend or stack.name} does not have gradients so: {kept}")
+            does, name = DOES[choice], stack.backend or stack.name
+            has = f"it has {', '.join(known)}" if known else f"how it {does}s them is part of the stack"
+            draft.set_aside(key, f"{name} cannot {does} gradients in {draft.fact(key)}: {has}")
 
 
 def _split_experts(draft: Draft) -> None:

@@ -229,9 +229,11 @@ def _program(words: Sequence[Word], launch: Launch) -> tuple[str | None, Sequenc
     name = script[1].replace("/", ".") if script else first.rpartition("/")[2]
     engine = _PROGRAMS.get(name)
     image = _image(launch) if engine is None else None
-    if image is not None and (first.startswith("-") or first == SUBCOMMANDS[INFINITY] or _ID.fullmatch(first)):
-        found = engine_of_image(str(image.value))
-        return (found, words[first == SUBCOMMANDS[INFINITY] :]) if found in SERVER_IMAGES else (None, None)
+    starts = engine_of_image(str(image.value)) if image is not None else None
+    if starts is not None and first == SUBCOMMANDS.get(starts):
+        return starts, words[1:]
+    if image is not None and (first.startswith("-") or _ID.fullmatch(first)):
+        return (starts, words) if starts in SERVER_IMAGES else (None, None)
     if name not in _WITH_SUBCOMMAND:
         return engine, words[1:]
     if len(words) > 1 and words[1].text == SUBCOMMANDS.get(str(engine), "serve"):

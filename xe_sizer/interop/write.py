@@ -21,6 +21,7 @@ from xe_sizer.interop import tools
 from xe_sizer.profiles.catalogue import Registry, load_stack
 from xe_sizer.profiles.text import told
 from xe_sizer.software.speculation import DFLASH, EAGLE, EAGLE3, MEDUSA
+from xe_sizer.software.stack import POOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,11 +55,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
     "rollout.updates": frozenset({1}),
     "rollout.offload": frozenset({"none"}),
     **dict.fromkeys(("rollout.tp", "rollout.pp", "rollout.ep"), frozenset({1})),
-    **{
-        f"{pool}.{size}": frozenset({1})
-        for pool in ("critic", "reward", "reference", "teacher")
-        for size in ("tp", "pp")
-    },
+    **dict.fromkeys((f"{pool}.{size}" for pool in POOLS for size in ("tp", "pp")), frozenset({1})),
     **dict.fromkeys(("train.reference", "train.reward_model"), frozenset({"none"})),
     "adapter": frozenset({"none"}),
     "loss": frozenset({"eager"}),
@@ -70,7 +67,7 @@ NEUTRAL: Mapping[str, frozenset[object]] = {
 DECIDES = (
     "model", "job", "layout.tp", "layout.pp", "layout.cp", "layout.ep", "layout.zero", "layout.offload",
     "layout.recompute", "train.micro_batch", "train.grad_accum", "train.seq_len", "lora.rank", "train.bits",
-    "adapter", "train.teacher_model", "rollout.gpus", "critic.gpus", "reward.gpus", "reference.gpus", "teacher.gpus",
+    "adapter", "train.teacher_model", "rollout.gpus", *(f"{pool}.gpus" for pool in POOLS),
     "rollout.prompts", "rollout.engine",
     "serve.prefill_replicas", "serve.encode_replicas", "serve.expert_gpus", "serve.adapters", "slice", AUTOSCALE, RATES,
 )  # fmt: skip
@@ -112,7 +109,7 @@ _TOLD = (
     "serve.redundant_experts", "serve.two_batch_overlap", "serve.scheduler_recv_interval", "serve.speculative",
     "serve.draft_tokens", "serve.draft_width", "train.critic_model", "train.reward_model", "rollout.group",
     "rollout.max_output_tokens", "rollout.updates", "rollout.engine", "rollout.tp", "rollout.pp",
-    *(f"{pool}.{size}" for pool in ("critic", "reward", "reference", "teacher") for size in ("tp", "pp")),
+    *(f"{pool}.{size}" for pool in POOLS for size in ("tp", "pp")),
     "rollout.ep", "rollout.asynchronous", "rollout.oversampling", "rollout.weights", "rollout.sleep",
     "rollout.offload", "train.backend", "layout.bucket_gib",
     "layout.prefetch_elements", "layout.live_elements", "layout.reuse_elements", "layout.persistent_elements",

@@ -31,7 +31,7 @@ from xe_sizer.profiles.server import bare_server, load_server_profile, server
 from xe_sizer.profiles.text import at_home, read_text
 from xe_sizer.profiles.yaml_reader import PATH_HINT, load_yaml
 from xe_sizer.software.optimizer import Optimizer
-from xe_sizer.software.stack import GRADIENT_TYPES, LOADS, Stack
+from xe_sizer.software.stack import CHOICES_BY_FORMAT, GRADIENT_TYPES, LOADS, Stack
 
 if TYPE_CHECKING:
     from xe_sizer.errors import Where
@@ -355,7 +355,7 @@ def load_stack(name: str, where: Where = None, finder: Finder | None = None) -> 
 def _stack_problems(stack: Stack, document: Document, finder: Finder) -> Iterator[Problem]:
     """Names that nobody knows, sections that cannot be so, and defaults that the stack itself cannot do."""
     supports, defaults, locate = stack.supports, stack.defaults, document.locate
-    yield from _section_problems(stack, document)
+    yield from tuple(_malformed_choices(stack, document)) or _section_problems(stack, document)
     for key in ("weights_dtype", "quantised_weights_dtype"):
         dtype = getattr(defaults, key)
         if dtype is not None and dtype not in stack.weights_dtypes:
@@ -392,6 +392,7 @@ def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
     of_sections: list[tuple[tuple[str, ...], Any]] = [
         ((choice, word), each) for choice in GRADIENT_TYPES for word, each in (getattr(stack, choice) or {}).items()
     ]
+    of_backends = {("backends", backend) for backend in stack.backends}
     for backend, changes_of in stack.backends.items():
         of_backend = dict(changes_of or {})
         loads = of_backend.pop(LOADS, {})
@@ -405,13 +406,24 @@ def _section_problems(stack: Stack, document: Document) -> Iterator[Problem]:
             if name in sections:
                 changed.append(((*path, name), sections[name], changes))
             else:
-                near = did_you_mean(name, (*sections, LOADS, *GRADIENT_TYPES))
+                near = did_you_mean(name, (*sections, *(CHOICES_BY_FORMAT if path in of_backends else ())))
                 yield Problem(f"'{path[-1]}' changes no '{name}'", document.locate((*path, name), key=True), near)
     for place, section, differs in changed:
         try:
             convert(to_builtins(section) | dict(differs), type(section), document.locate_below(place))
         except InputError as error:
             yield from error.problems
+
+
+def _malformed_choices(stack: Stack, document: Document) -> Iterator[Problem]:
+    """Choices of number formats that a backend has otherwise, in another form than a stack has them."""
+    for backend, changes in stack.backends.items():
+        for choice, form in CHOICES_BY_FORMAT.items():
+            place = ("backends", backend, choice)
+            try:
+                convert((changes or {}).get(choice, {}), form, document.locate_below(place))
+            except InputError as error:
+                yield from error.problems
 
 
 def has_optimizer(stack: Stack, name: str, finder: Finder | None = None) -> bool:

@@ -12,6 +12,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from xe_sizer.errors import InputError, Problem
+from xe_sizer.graph.drafter import DFLASH_STATES, EAGLE3_STATES, EAGLE_STATES
 from xe_sizer.graph.model import (
     INDEXERS,
     Experts,
@@ -272,7 +273,7 @@ FAMILIES: Mapping[str, Family] = {
     "arcee": replace(_LLAMA, activation="relu2"),
     "cosmos3_edge_text": replace(_LLAMA, activation="relu2"),
     **dict.fromkeys(("bitnet", "cwm", "exaone", "granite_docling_text", "helium"), LLAMA_LIKE),
-    **dict.fromkeys(("internlm3", "minicpm", "minicpm3", "mllama_text_model"), LLAMA_LIKE),
+    **dict.fromkeys(("internlm3", "minicpm3", "mllama_text_model"), LLAMA_LIKE),
     "hyperclovax": replace(_LLAMA, norms=4),
     "phi4_multimodal": Family(window="all"),
     "phi4mm": Family(window="all"),
@@ -434,16 +435,15 @@ _STATE_SPACE = "its layers with a state are not like those that are known"
 _RECURRENT = "its recurrence has no equation of memory and time here yet"
 _SEVERAL_TIMES = "a token passes its layers several times"
 _NOT_A_LANGUAGE_MODEL = "it is neither a decoder nor one of the encoders and encoder-decoders that are known"
+_ASSISTANTS = ("gemma4_assistant", "gemma4_unified_assistant")
+_GEMMA_3N = ("gemma3n", "gemma3n_text")
+_RECURRENCES = ("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm")
 REFUSED: Mapping[str, str] = {
     "plamo2": "its state-space layers are of a kind of their own",
-    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), _RECURRENT),
-    **dict.fromkeys(
-        ("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL,
-    ),
+    **dict.fromkeys(_RECURRENCES, _RECURRENT),
+    **dict.fromkeys(("whisper", "clip", "vit", "umt5"), _NOT_A_LANGUAGE_MODEL),
     **dict.fromkeys(("hrm_text", "inkling2_loop", "inkling2_loop_text", "dory"), _SEVERAL_TIMES),
-    **dict.fromkeys(
-        ("gemma4_assistant", "gemma4_unified_assistant"), "it drafts for another model, whose cache it reads"
-    ),
+    **dict.fromkeys(_ASSISTANTS, "it drafts for another model, whose cache it reads"),
     "idefics": "some of its layers attend to images alone",
     **dict.fromkeys(("ernie4_5_vl_moe", "ernie4_5_vl_moe_text"), "its experts for text and images differ in width"),
     **dict.fromkeys(("ultrabert", "ultravbert"), "what of its input its layers see is not described"),
@@ -455,13 +455,13 @@ REFUSED: Mapping[str, str] = {
     "deberta": "its attention keeps projections of positions of its own; deberta-v2 and v3 are known",
     "deci": "its layers differ from one another in heads and MLP width",
     "nemotron-nas": "its layers differ from one another in heads and MLP width",
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), "its layers carry four states, of which each computes one"),
+    **dict.fromkeys(_GEMMA_3N, "its layers carry four states, of which each computes one"),
 }  # fmt: skip
 """Model types that are known not to fit the shape, with the reason."""
 HINTS: Mapping[str, str] = {
-    **dict.fromkeys(("gemma4_assistant", "gemma4_unified_assistant"), "size the model that it drafts for"),
-    **dict.fromkeys(("gemma3n", "gemma3n_text"), "take gemma-4-e2b or gemma-4-e4b, which are as large and follow it"),
-    **dict.fromkeys(("rwkv", "rwkv5", "rwkv6", "recurrent_gemma", "xlstm"), "no profile can describe it yet"),
+    **dict.fromkeys(_ASSISTANTS, "size the model that it drafts for"),
+    **dict.fromkeys(_GEMMA_3N, "take gemma-4-e2b or gemma-4-e4b, which are as large and follow it"),
+    **dict.fromkeys(_RECURRENCES, "no profile can describe it yet"),
     **dict.fromkeys(("whisper", "clip", "vit"), "xe-sizer sizes language models, and encoders of text"),
 }
 """What to do instead, where it is not to describe the model in a profile."""
@@ -763,7 +763,8 @@ def model_from_config(path: Path) -> tuple[ModelShape, tuple[str, ...]]:
 
 
 SPECULATOR = "speculators_model_type"
-STATES = {EAGLE: 2, EAGLE3: 3, DFLASH: 5}  # side by side, that a drafter joins where its file does not list them
+STATES = {EAGLE: EAGLE_STATES, EAGLE3: EAGLE3_STATES, DFLASH: DFLASH_STATES}
+"""How many states a drafter joins where its file does not list them."""
 
 
 def _drafter(data: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -773,11 +774,12 @@ def _drafter(data: dict[str, Any]) -> tuple[dict[str, Any], int]:
     their own, those of z-lab's DFlash beside a part about the states.
     """
     layers, part = data.get("transformer_layer_config"), data.get("dflash_config")
-    kind = data.get(SPECULATOR) if isinstance(layers, dict) else DFLASH if isinstance(part, dict) else None
+    part = part if isinstance(part, dict) else {}
+    kind = data.get(SPECULATOR) if isinstance(layers, dict) else DFLASH if part else None
     if kind is None:
         return data, 0
-    states = data.get("aux_hidden_state_layer_ids") or (part or {}).get("target_layer_ids")
-    joined = len(states) if isinstance(states, list) and kind != EAGLE else STATES.get(str(kind), 2)
+    states = data.get("aux_hidden_state_layer_ids") or part.get("target_layer_ids")
+    joined = len(states) if isinstance(states, list) and kind != EAGLE else STATES.get(str(kind), EAGLE_STATES)
     lifted = {key: data[key] for key in (SPECULATOR, "draft_vocab_size") if data.get(key) is not None}
     return {**(layers if isinstance(layers, dict) else data), **lifted}, joined
 

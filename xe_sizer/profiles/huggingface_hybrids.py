@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
-from xe_sizer.graph.model import GlobalAttention, NgramTables, SharedBlocks, SparseIndexer, StateSpace
+from xe_sizer.graph.model import (
+    WIDE_STATES,
+    GlobalAttention,
+    NgramTables,
+    SharedBlocks,
+    SparseIndexer,
+    StateSpace,
+    StateType,
+)
 from xe_sizer.profiles.huggingface_config import WINDOWED, streams
 
 if TYPE_CHECKING:
@@ -18,13 +26,10 @@ if TYPE_CHECKING:
 RECURRENT = frozenset({"linear_attention", "conv", "mamba"})
 
 
-FLOAT32 = "float32"
-
-
 def _state_dtype(config: Config) -> str | None:
     """The type in which the configuration asks to keep recurrent states; None: it does not say."""
     word = config.word("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
-    if word not in (None, "auto", FLOAT32, "bfloat16", "float16"):
+    if word not in (None, "auto", *get_args(StateType)):
         config.fail(f"states in {word} are not supported")
     return None if word == "auto" else word
 
@@ -209,7 +214,7 @@ def _nemotron_h(config: Config, values: Values) -> Values:
             heads=heads,
             head_dim=size,
             groups=config.count("n_groups", default=1),
-            state_dtype=_state_dtype(config) or FLOAT32,  # the default of NemotronHConfig
+            state_dtype=_state_dtype(config) or WIDE_STATES,  # the default of NemotronHConfig
         ),
     }
 

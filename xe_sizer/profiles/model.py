@@ -32,6 +32,7 @@ from xe_sizer.graph.model import (
     SparseIndexer,
     SparseKind,
     StateSpace,
+    StateType,
     VisionTower,
 )
 from xe_sizer.graph.vision import vision_parameters
@@ -76,8 +77,8 @@ class CompressedAttentionSection(Struct, frozen=True, kw_only=True, forbid_unkno
     query_rank: Annotated[Count, Meta(description="width that queries are compressed to")]
     output_groups: Annotated[Count, Meta(description="groups of heads whose outputs are projected apart")]
     output_rank: Annotated[Count, Meta(description="width that the output of a group is projected to")]
-    sparse_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letter C")]
-    dense_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letter H")]
+    sparse_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letters C and c")]
+    dense_tokens: Annotated[Count, Meta(description="tokens of an entry in layers with letters H, T, t and i")]
 
 
 class NgramTablesSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +108,8 @@ class IndexerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         SparseKind,
         Meta(
             description="sparse attention of DeepSeek: heads are weighted to one ranking; of MiniMax: a ranking for "
-            "each group of query heads; InfLLM v2: queries of the attention score means of its keys"
+            "each group of query heads; InfLLM v2: queries of the attention score means of its keys; of Qwen: heads "
+            "are summed to one ranking"
         ),
     ] = "dsa"
     block_tokens: Annotated[Count, Meta(description="tokens that are picked together")] = 1
@@ -170,7 +172,7 @@ class StateSpaceSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     decay_rank: Annotated[CountOrZero, Meta(description="width that the decay passes (Kimi delta attention)")] = 0
     gate_rank: Annotated[CountOrZero, Meta(description="width that the gate passes (Kimi delta attention)")] = 0
     state_dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
+        StateType | None,
         Meta(description="that the configuration asks to keep states in (mamba_ssm_dtype, mamba_ssm_cache_dtype)"),
     ] = None
 
@@ -742,8 +744,9 @@ def _compressed_contradictions(profile: ModelKeys, letters: set[str]) -> Iterato
         named = f"one of the letters {', '.join(ENTRIES)}"
         yield ("layer_pattern",), f"layers with {named} and a 'compressed_attention' section need each other"
     for letter, entries in ENTRIES.items():
-        if letter in letters and entries.lent and not letters & ({"C"} if entries.sparse else {"T"}):
-            yield ("layer_pattern",), f"layers with letter {letter} need one before that lends them entries"
+        before, _, _ = (profile.layer_pattern or "").partition("C" if entries.sparse else "T")
+        if entries.lent and letter in before:
+            yield ("layer_pattern",), f"layers with letter {letter} need one before them that lends them entries"
     if profile.compressed_attention and not profile.sliding_window:
         yield ("compressed_attention",), "'compressed_attention' needs a 'sliding_window'"
     for letter in sorted(letters & (ENTRIES.keys() - {"H"} | {"D", "S"})):
@@ -763,7 +766,7 @@ def _indexer_contradictions(profile: ModelKeys) -> Iterator[tuple[KeyPath, str]]
     if indexer.kind == "dsa":
         return
     if profile.compressed_attention or profile.latent_attention:
-        yield ("indexer", "kind"), f"'{indexer.kind}' is no attention with a compressed cache; that is 'dsa'"
+        yield ("indexer", "kind"), f"'{indexer.kind}' does not pick from a compressed cache; 'dsa' does"
     if indexer.kind == "infllm-v2" and (indexer.heads, indexer.head_dim) != (_heads(profile), _head_dim(profile)):
         yield ("indexer", "heads"), "queries of the attention score: 'heads' and 'head_dim' are those of the model"
 

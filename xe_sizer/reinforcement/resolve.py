@@ -21,7 +21,6 @@ from xe_sizer.reinforcement.iteration import TEACHER_PASS, critic_pass, referenc
 from xe_sizer.reinforcement.resolved import (
     CUT_AT,
     DEFAULT_SPREAD,
-    POOLS,
     Apart,
     ResolvedReinforcement,
     resolve_settings,
@@ -38,7 +37,7 @@ from xe_sizer.scenario.provenance import (
 )
 from xe_sizer.serving.resolve import build_job, engine_on, format_names, published_format, scheme_of
 from xe_sizer.software.host import host_slowdown
-from xe_sizer.software.stack import Objective
+from xe_sizer.software.stack import POOLS, Objective
 from xe_sizer.training.methods import METHODS
 from xe_sizer.training.methods.method import Frozen
 from xe_sizer.training.methods.preferences import ADAPTERS_OFF, COPY, NONE, PRECOMPUTED, REFERENCE, TEACHER

@@ -16,6 +16,7 @@ from xe_sizer.reinforcement.answers import Asked, constant_answers, cut_answers,
 from xe_sizer.reinforcement.environment import DEFAULT_CORES, SERVER_CORES, Environment
 from xe_sizer.reinforcement.environment import DEFAULT_SPREAD as DEFAULT_CALL_SPREAD
 from xe_sizer.serving.job import DEFAULT_TURN_TOKENS
+from xe_sizer.software.stack import POOLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,8 +47,6 @@ WORKERS_PER_GPU = 8  # assumed: processes of a node's CPUs that rate answers
 DISK = "disk"
 DRAIN, ABORT, GO_ON = "drain", "abort", "in-flight"
 """What answers under way do when new weights come: they end first, begin their cache again, or go on."""
-POOLS = ("critic", "reward", "reference", "teacher")
-"""Sections of a scenario that put a model beside the actor on GPUs of its own."""
 OFFLOADS: Mapping[str, tuple[Kept, ...]] = {
     "none": (),
     "optimizer": ("optimizer",),

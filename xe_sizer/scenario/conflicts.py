@@ -10,6 +10,7 @@ from xe_sizer.errors import Problem
 from xe_sizer.laws.device import BF16, FP16, supported_precisions
 from xe_sizer.scenario.schema import LOADS, Section
 from xe_sizer.software.speculation import NO_DRAFTS
+from xe_sizer.software.stack import POOLS
 
 if TYPE_CHECKING:
     from xe_sizer.graph.model import ModelShape
@@ -173,7 +174,7 @@ def gpus_divide(keys: Keys) -> Found:
     others = ("serve.prefill_replicas", "serve.expert_gpus")
     if not gpus or not degrees or any(keys.has(name) for name in others):
         return
-    apart = sum(keys.number(f"{pool}.gpus") or 0 for pool in ("rollout", "critic", "reward", "reference", "teacher"))
+    apart = sum(keys.number(f"{pool}.gpus") or 0 for pool in ("rollout", *POOLS))
     gpus, product = max(gpus - apart, 1), math.prod(degrees.values())
     if gpus % product:
         names = " x ".join(f"'{name}'" for name in degrees)

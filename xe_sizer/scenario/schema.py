@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from xe_sizer.fields import RANGE, json_schema, named, names_of, or_else
 from xe_sizer.graph.inputs import Fp8Recipe
+from xe_sizer.graph.model import StateType
 from xe_sizer.graph.operators import ContextKind, PipelineSchedule, loss_names
 from xe_sizer.graph.recompute import LayerTensor, RecomputeModule
 from xe_sizer.laws.device import autocast_to, gradients_in, loaded_in, other_precisions, trained_in
@@ -18,7 +19,7 @@ from xe_sizer.scenario.quantities import QUANTITY, base_of, takes_unit
 from xe_sizer.software.dispatchers import dispatcher_names, other_dispatchers
 from xe_sizer.software.number_formats import cache_format_names, format_names, other_formats
 from xe_sizer.software.speculation import drafting_names, other_draftings
-from xe_sizer.software.stack import OverlapWord, sleep_names
+from xe_sizer.software.stack import POOLS, OverlapWord, sleep_names
 
 # Annotations are no text here (`from __future__`): that of every key would be compiled in each start of the command.
 
@@ -271,8 +272,8 @@ class LimitsSection(Section, frozen=True):
 LOADS = ("request_rate", "concurrency", "users", "batch")  # keys of `serve`, of which a scenario has at most one
 NumberFormat = Annotated[str, named(format_names, other_formats)]
 CacheFormat = Annotated[str, named(cache_format_names, other_formats)]
-StateType = Annotated[
-    Literal["float32", "bfloat16", "float16"],
+StateFormat = Annotated[
+    StateType,
     or_else(fp32="float32", float="float32", bf16="bfloat16", fp16="float16", half="float16"),
 ]
 DispatcherName = Annotated[str, named(dispatcher_names, other_dispatchers)]
@@ -417,7 +418,7 @@ class ServeSection(Section, frozen=True):
     activations: Annotated[NumberFormat | None, about("Number format of the activations", panel="Formats")] = None
     kv_cache: Annotated[CacheFormat | None, about("Number format of the KV cache", panel="Formats")] = None
     state_dtype: Annotated[
-        StateType | None,
+        StateFormat | None,
         about("Type of recurrent states; default: the model's or the engine's", panel="Formats"),
     ] = None
     scheme: Annotated[
@@ -1276,7 +1277,7 @@ FREED: Mapping[str, tuple[str, ...]] = {
         "gpus",
         "nodes",
         "layout.dp",
-        *(f"{pool}.gpus" for pool in ("rollout", "critic", "reward", "reference", "teacher")),
+        *(f"{pool}.gpus" for pool in ("rollout", *POOLS)),
         "train.grad_accum",
     ),
 }

@@ -368,7 +368,7 @@ def tables_are_there(asked: AskedService, model: ModelShape) -> Found:
     """A place for tables of n-grams, of a model without any."""
     place = asked.serve.ngram_tables
     if place is not None and model.ngram_tables is None:
-        yield "serve.ngram_tables", f"{model.name} looks up no n-grams: no tables for the {place}", "leave it out"
+        yield "serve.ngram_tables", f"{model.name} has no tables of n-grams to keep on the {place}", "leave it out"
 
 
 def states_are_set(asked: AskedService, engine: Engine) -> Found:
@@ -423,8 +423,8 @@ def queries_pick_keys(asked: Asked, engine: Engine, section: str = "serve") -> F
         return
     there = kernels.sparse_on[kind]
     here = f" on {server.accelerator.name}" if there else ""
-    has = f"it has on {', '.join(there)}" if there else "newer releases of vllm and sglang have"
-    dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens on any"
+    has = f"it has it on {', '.join(there)}" if there else "newer releases of vllm and sglang have it"
+    dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens, on any GPU"
     hint = has + dense * (section == "serve")  # no trainer starts that engine
     yield f"{section}.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint
 

@@ -207,17 +207,13 @@ def build_drafter(
     further = first = _drafting_model(method.name, job.model, stated, depth)
     if method.name in (EAGLE3, DFLASH):
         further = replace(first, joined_width=0)
-    if (
-        method.name == DRAFT_MODEL
-        and not first.joined_width
-        and abs(first.vocab / job.model.vocab - 1.0) > SAME_VOCABULARY
-    ):
-        message = f"{first.name} has {first.vocab:,} words in its vocabulary, {job.model.name} {job.model.vocab:,}"
-        where_ = scenario.locate(("serve", "draft_model"))
-        raise InputError(Problem(message, where_, "take a model of the same family, which has the same tokens"))
     if method.name == DRAFT_MODEL and first.joined_width:
-        message = f"{first.name} drafts from states of {job.model.name}, it is no model of its own"
-        hint = "say how, as --speculative eagle3, eagle or dflash"
+        message = f"{first.name} drafts from states of the model that it is trained for, and writes no text alone"
+        hint = "name its method: --speculative eagle3, eagle or dflash"
+        raise InputError(Problem(message, scenario.locate(("serve", "draft_model")), hint))
+    if method.name == DRAFT_MODEL and abs(first.vocab / job.model.vocab - 1.0) > SAME_VOCABULARY:
+        message = f"{first.name} has {first.vocab:,} words in its vocabulary, {job.model.name} {job.model.vocab:,}"
+        hint = "take a model of the same family, which has the same tokens"
         raise InputError(Problem(message, scenario.locate(("serve", "draft_model")), hint))
     formats = _drafting_scheme(method, job, first)
     context = dflash_context(first) if method.name == DFLASH else None
@@ -226,7 +222,7 @@ def build_drafter(
         for model in (first, further, context)
         if model is not None
     ]
-    passes = 1 if method.name in AT_ONCE else depth
+    passes = 1 if method.at_once else depth
     return Drafter(
         method=method.name,
         first=made[0],
@@ -240,10 +236,6 @@ def build_drafter(
         context=made[2] if context is not None else None,
         tp=tp,
     )
-
-
-AT_ONCE = (MEDUSA, DFLASH)
-"""Methods that draft all positions in one pass."""
 
 
 SAME_VOCABULARY = 0.05  # chosen: vocabularies of one family differ by the rows that checkpoints add to them

@@ -24,6 +24,7 @@ class Drafting(Immutable, eq=True):
     own_weights : it has weights beside those of the model that engines hold in 16 bit, whatever the model's format
     computes : it runs on the GPUs; else it looks up what was written before
     own_head : its vocabulary's logits come of weights of its own
+    at_once : one pass drafts all positions; else each draft follows the one before
     """
 
     name: str
@@ -36,6 +37,7 @@ class Drafting(Immutable, eq=True):
     own_weights: bool = False
     computes: bool = True
     own_head: bool = False
+    at_once: bool = False
 
 
 MTP, EAGLE, EAGLE3, DRAFT_MODEL, NGRAM = "mtp", "eagle", "eagle3", "draft-model", "ngram"
@@ -75,12 +77,14 @@ METHODS = {
             MEDUSA, "Medusa heads", 3, (0.62, 0.45, 0.48), (0.50, 0.40, 0.40), (0.68, 0.48, 0.55),
             "0.60 for the first head (arXiv:2401.10774, section 2.3.3), 0.68, 0.33 and 0.18 alone for three heads of "
             "Llama-3.1-70B (TensorRT-LLM issue 2506); assumed below, for heads of less training", True, own_head=True,
+            at_once=True,
         ),
         # Rates alike behind the first, from mean tokens of steps with 15 drafts.
         Drafting(
             DFLASH, "a DFlash block", 15, (0.80, 0.75), (0.68, 0.62), (0.83, 0.80),
             "Qwen3-8B: 2.8 tokens a step (SGLang issue 29244), 3.28 on MT-Bench and 5.00 on GSM8K (Model-Optimizer "
             "pull request 1211), 0.82 for the first and 4.74 in all on mathematics (Red Hat's speculator)", True,
+            at_once=True,
         ),
         Drafting(
             SUFFIX, "suffixes of answers before", 3, (0.40, 0.62, 0.70), (0.08, 0.50, 0.50), (0.85, 0.92, 0.95),

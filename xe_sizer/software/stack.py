@@ -40,6 +40,9 @@ Duration = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Sleep = Literal["none", "cache", "weights-to-host", "weights-dropped"]
 Kept = Literal["params", "optimizer"]
 Calls = Literal["all-at-once", "batch-by-batch"]
+PoolName = Literal["critic", "reward", "reference", "teacher"]
+POOLS: tuple[PoolName, ...] = get_args(PoolName)
+"""Sections of a scenario that put a model beside the actor on GPUs of its own."""
 
 
 def sleep_names() -> tuple[str, ...]:
@@ -97,7 +100,7 @@ class RolloutDefaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     graphs: bool
     calls: Calls
     tensor_ms: Duration
-    pools: tuple[Literal["critic", "reward", "reference", "teacher"], ...]
+    pools: tuple[PoolName, ...]
     reward_streams: bool
     keeps_cache: bool
 
@@ -498,14 +501,19 @@ class RecomputePolicy(_Part, frozen=True):
 # The stack, and its file.
 
 LOADS = "loads"
+Loads = dict[str, dict[str, Any] | None]
 GradientTypes = dict[Literal["full", "half"], dict[str, dict[str, Any]] | None]
 GRADIENT_TYPES = {"gradients": "gradient_bytes", "reductions": "reduce_bytes"}
 """Choices of a stack for what gradients are kept and exchanged in, and which of its `states` say so."""
+CHOICES_BY_FORMAT: Mapping[str, Any] = {LOADS: Loads, **dict.fromkeys(GRADIENT_TYPES, GradientTypes)}
+"""Choices that backends of a stack may have otherwise, with the form of each."""
+DOES = {"gradients": "keep", "reductions": "exchange"}
+"""What a stack does with gradients by these choices, in messages."""
 OF_GRADIENTS = {"train.gradient_dtype": "gradients", "train.reduce_dtype": "reductions"}
 """Keys of a scenario that make these choices."""
 DEEPSPEED = "deepspeed"
-MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 """What `backends` calls the library whose settings other tools name in their files."""
+MOST_UNCERTAINTY = 10  # chosen: a relative error beyond which times say nothing
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -547,7 +555,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     uncertainty: Annotated[float, msgspec.Meta(gt=0, le=MOST_UNCERTAINTY)]
     expert_imbalance: Annotated[float, msgspec.Meta(ge=1, le=1000)]
     tuned_expert_spread: Annotated[float, msgspec.Meta(ge=0, le=10)]
-    loads: dict[str, dict[str, Any] | None] = {}
+    loads: Loads = {}
     mixed_precision: dict[Literal["mixed", "pure"], dict[str, Any]] | None = None
     gradients: GradientTypes | None = None
     reductions: GradientTypes | None = None
@@ -612,7 +620,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def on_backend(self, name: str) -> Self:
         """The stack where one of its backends shares states out."""
         changes = self.backends[name] or {}
-        of_types = [each for each in (LOADS, *GRADIENT_TYPES) if each in changes]
+        of_types = [each for each in CHOICES_BY_FORMAT if each in changes]
         choices = {each: (getattr(self, each) or {}) | changes[each] for each in of_types}
         sections = {each: differs for each, differs in changes.items() if each not in choices}
         return msgspec.structs.replace(self._changed(sections), backend=name, **choices)

@@ -23,7 +23,7 @@ from xe_sizer.scenario.conflicts import (
     unknown_precision,
 )
 from xe_sizer.software.number_formats import casts_of, recipes_of
-from xe_sizer.software.stack import OF_GRADIENTS, PARALLEL_WAYS
+from xe_sizer.software.stack import DOES, OF_GRADIENTS, PARALLEL_WAYS
 from xe_sizer.training.layout import can_offload, offloaded_parts
 from xe_sizer.training.search_space import ENDS
 from xe_sizer.training.workload import count_replicas
@@ -357,9 +357,9 @@ def gradients_are_kept(asked: AskedTraining, stack: Stack) -> Found:
     for key, choice in OF_GRADIENTS.items():
         dtype, known = attrgetter(key)(asked.scenario.values), stack.gradient_dtypes(choice, asked.precision)
         if dtype is not None and dtype not in known and not gives_way(asked.scenario, key):
-            does = "keep" if choice == "gradients" else "exchange"
+            does = DOES[choice]
             hint = f"it has {', '.join(known)}" if known else f"how it {does}s them is part of the stack"
-            yield key, f"{stack.name} cannot {does} gradients of a run in {asked.precision} in {dtype}", hint
+            yield key, f"{stack.name} cannot {does} gradients in {dtype} at precision {asked.precision}", hint
 
 
 def multiplies_integers(asked: AskedTraining, stack: Stack) -> Found:

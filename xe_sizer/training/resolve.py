@@ -38,7 +38,7 @@ from xe_sizer.scenario.tariff import TRAINING_UTILISATION, tariff_of
 from xe_sizer.software.adapter_targets import ALL_LINEAR, resolve_targets
 from xe_sizer.software.host import on_host
 from xe_sizer.software.number_formats import recipe_of
-from xe_sizer.software.stack import DEEPSPEED, OF_GRADIENTS, Objective
+from xe_sizer.software.stack import DEEPSPEED, OF_GRADIENTS, POOLS, Objective
 from xe_sizer.training.adapters import ADAPTERS, ALL_WEIGHTS, AdapterOptions, Quantised
 from xe_sizer.training.adapters.adapter import VIRTUAL_TOKENS
 from xe_sizer.training.adapters.low_rank import resolve_end
@@ -1044,7 +1044,7 @@ def _of_stack(provenance: Provenance, stack: Stack, precision: str) -> None:
             provenance.note(key, value, scenario.origin.get(key, "stack") if asked else "stack")
 
 
-OF_ITERATIONS = frozenset({"rollout", "environment", "critic", "reward", "reference", "teacher"})
+OF_ITERATIONS = frozenset({"rollout", "environment", *POOLS})
 """Sections of a scenario that only reinforcement learning has a use for."""
 
 

@@ -103,7 +103,7 @@ def _drafts(draft: Draft) -> None:
     if kind is not None and method is None:
         draft.lose("spec_type", "drafts tokens in a way that is not known")
         return
-    usual = Written(METHODS[method].tokens if method else METHODS[DRAFT_MODEL].tokens, where.where)
+    usual = Written(METHODS[method or DRAFT_MODEL].tokens, where.where)
     state_drafts(draft, Drafting(tokens or usual, method, _DRAFTERS))
     if layers is not None and str(layers.value).strip().lower() in ("0", "none"):
         draft.lose(next(name for name in _DRAFT_LAYERS if name in draft.keys), "drafts on the CPU, which is not sized")

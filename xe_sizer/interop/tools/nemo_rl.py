@@ -432,6 +432,8 @@ _ITERATES = ("grpo", "ppo", "distillation")
 _FILTERS = ("grpo", "ppo")  # leave prompts without a lesson out
 _WRITES = ("grpo", "ppo", "distill-on-policy")
 _GENERATION = f"{_POLICY}generation."
+_REWARD, _TEACHERS = "env.reward_model.", "on_policy_distillation."
+_TOP_K = 64  # words of a token that a teacher sends, in examples/configs/distillation_math.yaml
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "megatron": "vllm", "dynamo": "vllm"}
 _OWN_ENGINE = "megatron"
 _GROUPS_OF_ENGINE = {
@@ -523,12 +525,12 @@ def _extra_prompts(draft: Draft, section: str) -> None:
 def _rated(draft: Draft, section: str) -> None:
     """The critic, which NeMo RL calls the value model, and the reward model, where one rates."""
     state_models(draft, {"train.critic_model": ("value.model_name",)}, beside=section == "ppo")
-    rates = draft.peek("env.reward_model.model_name") if _is_rated(draft) else None
-    state_models(draft, {"train.reward_model": ("env.reward_model.model_name",)}, beside=rates is not None)
+    rates = draft.peek(f"{_REWARD}model_name") if _is_rated(draft) else None
+    state_models(draft, {"train.reward_model": (f"{_REWARD}model_name",)}, beside=rates is not None)
     if rates is None:
         draft.default("train.reward_model", "none", "a function rates answers")
     else:
-        _own_gpus(draft, "reward", _REWARD + "resources.")
+        _own_gpus(draft, "reward", f"{_REWARD}resources.")
         split = draft.take(f"{_REWARD}dtensor_cfg.tensor_parallel_size")
         draft.state("reward.tp", draft.value(split, positive), split)
 
@@ -556,8 +558,8 @@ def _taught(draft: Draft, section: str) -> None:
     for other in names[1:]:
         draft.lose(other, "teaches a part of the prompts; the first teacher is taken for all")
     state_models(draft, {"train.teacher_model": tuple(names[:1])})
-    words = draft.take("distillation.topk_logits_k") if section == "distillation" else None
     if section == "distillation":
+        words = draft.take("distillation.topk_logits_k")
         draft.state("train.teacher_top_k", draft.value(words, positive), words)
         draft.default("train.teacher_top_k", _TOP_K)
     else:
@@ -568,10 +570,6 @@ def _taught(draft: Draft, section: str) -> None:
         for key, name in (("tp", "tensor"), ("pp", "pipeline")):
             size = draft.take(f"{group}{name}_model_parallel_size")
             draft.state(f"teacher.{key}", draft.value(size, positive), size)
-
-
-_REWARD, _TEACHERS = "env.reward_model.", "on_policy_distillation."
-_TOP_K = 64  # words of a token that a teacher sends, in examples/configs/distillation_math.yaml
 
 
 def _is_rated(draft: Draft) -> bool:
@@ -878,7 +876,7 @@ def _write_reward(plan: Plan) -> dict[str, Any]:
     if plan.peek("reward.gpus") is None:
         hint = "give it some: --reward-gpus; or leave the rating to a function: --reward-model none"
         where = plan.where("train.reward_model")
-        raise InputError(Problem(f"{_TITLE} has a reward model on GPUs of its own alone", where, hint))
+        raise InputError(Problem(f"{_TITLE} has a reward model only on GPUs of its own", where, hint))
     return {
         "model_name": plan.take("train.reward_model") or "REWARD_MODEL",
         "tokenizer": {"name": "${env.reward_model.model_name}"},
@@ -909,7 +907,7 @@ def _write_apart(plan: Plan) -> dict[str, Any]:
     """A teacher on GPUs of its own, which asynchronous GRPO alone has. Raises InputError: the pools take turns."""
     if not (plan.peek("rollout.asynchronous") and plan.peek("rollout.gpus")):
         hint = "write answers ahead on GPUs of their own: --asynchronous, --rollout-gpus; or leave teacher.gpus out"
-        what = f"{_TITLE} has a teacher on GPUs of its own where answers are written ahead alone"
+        what = f"{_TITLE} has a teacher on GPUs of its own only where answers are written ahead"
         raise InputError(Problem(what, plan.where("teacher.gpus"), hint))
     if plan.peek("train.teacher_top_k") == 1:
         plan.said("train.teacher_top_k")

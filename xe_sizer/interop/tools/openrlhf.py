@@ -621,10 +621,9 @@ def _write_pools(plan: Plan, roles: Sequence[str], writing: int | None) -> tuple
     if missing and not together:
         sizes = ", ".join(f"--{_SECTIONS[role]}-gpus" for role in missing)
         hint = f"say how many: {sizes}; or let all models share the GPUs, or write answers ahead: --asynchronous"
-        what = (
-            f"{_TITLE} has the {missing[0]}{' model' if missing[0] == 'reward' else ''} on GPUs of its own beside an "
-        )
-        raise InputError(Problem(f"{what}engine that has some too", plan.where("rollout.gpus"), hint))
+        model = {"reward": "reward model"}.get(missing[0], missing[0])
+        what = f"{_TITLE} has the {model} on GPUs of its own beside an engine that has some too"
+        raise InputError(Problem(what, plan.where("rollout.gpus"), hint))
     for section in (_SECTIONS[role] for role in apart):
         if plan.peek(f"{section}.tp", 1) == plan.peek("layout.tp", 1):  # one number is that of all models
             plan.said(f"{section}.tp")
@@ -632,13 +631,13 @@ def _write_pools(plan: Plan, roles: Sequence[str], writing: int | None) -> tuple
     if shared and "critic" in apart:
         counts["reward"] = apart["critic"]
     values: dict[str, Any] = {}
+    each = plan.peek("gpus") // plan.peek("nodes", 1)
     for role, gpus in counts.items():
-        machines = math.ceil(gpus / (plan.peek("gpus") // plan.peek("nodes", 1)))
+        machines = math.ceil(gpus / each)
         if gpus % machines:
+            what = f"{_TITLE} gives a model the same number of GPUs on every node, which {gpus} GPUs do not make"
             where = plan.where(f"{_SECTIONS.get(role, 'rollout')}.gpus")
-            raise InputError(
-                Problem(f"{_TITLE} has alike nodes for a model, not {gpus} GPUs", where, "give a multiple")
-            )
+            raise InputError(Problem(what, where, f"give a multiple of the {each} GPUs of a node"))
         values |= {f"{role}.num_nodes": machines, f"{role}.num_gpus_per_node": gpus // machines}
     return values | {
         "train.colocate_all": together,

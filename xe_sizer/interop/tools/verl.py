@@ -88,12 +88,9 @@ SAYS = (
     "train.teacher_model", "train.teacher_top_k", "teacher.gpus", "teacher.engine", "teacher.tp",
     "train.fused_kernels", "train.reference", "gpus",
 )  # fmt: skip
-_TOGETHER, _ONE_AHEAD, _QUEUE = (
-    f"verl.{name}" for name in (
-        "trainer.main_ppo", "experimental.one_step_off_policy.main_ppo",
-        "experimental.fully_async_policy.fully_async_main",
-    )
-)  # fmt: skip
+_TOGETHER = "verl.trainer.main_ppo"
+_ONE_AHEAD = "verl.experimental.one_step_off_policy.main_ppo"
+_QUEUE = "verl.experimental.fully_async_policy.fully_async_main"
 """Trainers: engine and trainer on the same GPUs; the engine one iteration ahead on its own; answers from a queue."""
 _CONFIGURATIONS = {_TOGETHER: "ppo", _ONE_AHEAD: "one_step_off_ppo", _QUEUE: "fully_async_ppo"}
 
@@ -307,15 +304,16 @@ def _write_engine(plan: Plan, key: str) -> str:
 
 
 def _write_pool(plan: Plan, group: str, key: str, gpus: int | None = None) -> dict[str, int]:
-    """GPUs of a pool on alike nodes. Raises InputError: there are no such nodes.
+    """GPUs of a pool, as many on each of its nodes. Raises InputError: they cannot be spread so.
 
     key : of the number of GPUs; gpus : their number, if it is not that of the key
     """
     count = gpus or int(plan.take(key))
-    machines = math.ceil(count / (plan.peek("gpus") // plan.peek("nodes", 1)))
+    each = plan.peek("gpus") // plan.peek("nodes", 1)
+    machines = math.ceil(count / each)
     if count % machines:
-        hint = "give a multiple of the GPUs of a node"
-        raise InputError(Problem(f"verl has alike nodes for a pool, not {count} GPUs", plan.where(key), hint))
+        what = f"verl gives a pool the same number of GPUs on every node, which {count} GPUs do not make"
+        raise InputError(Problem(what, plan.where(key), f"give a multiple of the {each} GPUs of a node"))
     return {f"{group}nnodes": machines, f"{group}n_gpus_per_node": count // machines}
 
 
@@ -323,19 +321,16 @@ def _write_teacher(plan: Plan) -> dict[str, Any]:
     """A teacher of the answers, on GPUs of its own. Raises InputError: it has none."""
     if plan.peek("job") != _DISTILL:
         return {}
+    words, problems = plan.take("train.teacher_top_k"), []
     if plan.peek("teacher.gpus") is None:
-        raise InputError(
-            Problem("verl has a teacher on GPUs of its own alone", plan.where("job"), "say how many: --teacher-gpus")
-        )
-    words, group = plan.take("train.teacher_top_k"), "distillation."
-    own, several = f"{group}teacher_models.teacher_model.", words is not None and words > 1
+        problems.append(("verl has a teacher only on GPUs of its own", "say how many: --teacher-gpus"))
     if words is None:
-        raise InputError(
-            Problem(
-                "verl's teacher sends the likeliest words of a token, not all", plan.where("job"),
-                "say how many: --teacher-top-k",
-            )
-        )  # fmt: skip
+        what = "verl's teacher sends the likeliest words of each token, not all of them"
+        problems.append((what, "say how many: --teacher-top-k"))
+    if problems:
+        raise InputError([Problem(what, plan.where("job"), hint) for what, hint in problems])
+    group, several = "distillation.", words > 1
+    own = f"{group}teacher_models.teacher_model."
     return {
         f"{group}enabled": True,
         **_write_pool(plan, group, "teacher.gpus"),
