@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import xe_sizer.training.jobs  # noqa: F401  makes the methods known to scenarios
 from xe_sizer.immutable import Immutable
 from xe_sizer.interop.draft import ASSUMED, READ, TOOL_DEFAULT
 from xe_sizer.interop.read import Imported, read_foreign
