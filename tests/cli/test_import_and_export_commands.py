@@ -404,6 +404,22 @@ train: {steps: 100, seq_len: 2048, global_batch: 64}
 """
 
 
+def test_a_plan_that_does_not_fit_as_the_tool_runs_it_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fits as verl shards it, and TRL keeps more; a plan for TRL fits."""
+    file = tmp_path / "grpo.yaml"
+    options = ["--model", "qwen3-8b", *GPU, "--gpus", "16", "--job", "grpo", "--to", "trl", "-o", str(file)]
+    assert main(["export", *options, "--stack", "verl"]) == 1
+    shown = capsys.readouterr()
+    assert not file.exists()
+    assert "nothing is written: the plan does not fit as TRL would run it: needs " in shown.err
+    assert "with the stack trl instead of verl" in shown.err
+    assert "hint: --stack trl makes the plan for TRL" in shown.err
+    assert main(["export", *options, "--stack", "trl"]) == 0
+    assert file.exists()
+
+
 def test_what_comes_back_otherwise_is_told_with_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(SHAPE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,13 +88,17 @@ def export_command(
         raise InputError(Problem("learning rates are of training: this is a service", Location(RATES)))
     answer = answer_to(asked, how.registry, details=serves(asked))  # pools and hours are details
     if not answer.verdict.fits:
-        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
-        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
+        write_stderr(f"nothing is written: {_reasons(answer)}")
         return EXIT_DOES_NOT_FIT
     plan, exported = exported_plan(exporter, asked, answer, how.registry, autoscale, rates)
+    again, notes = _what_came_back(exporter, exported, plan, asked, answer, how.registry)
+    if again is not None and not again.verdict.fits:
+        _say_that_it_does_not_fit(exporter, answer, again, notes)
+        return EXIT_DOES_NOT_FIT
     _write(exported, file)
     _say(exported, exporter, answer)
-    _say_what_came_back(exporter, exported, plan, asked, answer, how.registry)
+    for note in notes:
+        write_stderr(f"note: {one_line(note)}")
     if exported.written.run:
         write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
     return EXIT_OK
@@ -259,23 +263,38 @@ def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
         write_stderr(f"note: written as assumed: {', '.join(assumed)}")
 
 
-def _say_what_came_back(
+def _what_came_back(
     exporter: Exporter, exported: Exported, plan: Plan, scenario: Scenario, answer: Sized, registry: Registry
-) -> None:
-    """What an import of the files says otherwise than the scenario, and where they are estimated otherwise."""
-    from xe_sizer.cli.read_back import differences, other_estimate, read_back
+) -> tuple[Sized | None, list[str]]:
+    """The answer to an import of the files, and what it says otherwise than the scenario; None where there is none."""
+    from xe_sizer.cli.read_back import answer_again, compared, differences, read_back
 
     hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in scenario.origin}
+    notes: list[str] = []
     try:
         imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
         if imported is None:
-            return
+            return None, notes
         for key, wanted, found in differences(plan, exported, imported, registry):
-            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(told(wanted))}"
-            instead = "not" if found is None else one_line(told(found))
-            write_stderr(f"note: {what} is {instead} in what was written")
-        other = other_estimate(imported, scenario, answer, registry)
+            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {told(wanted)}"
+            notes.append(f"{what} is {'not' if found is None else told(found)} in what was written")
+        again = answer_again(imported, scenario, registry)
     except InputError as error:
-        other = f"what was written is not compared with the scenario: {error.problems[0].message}"
-    if other is not None:
-        write_stderr(f"note: {one_line(other)}")
+        return None, [*notes, f"what was written is not compared with the scenario: {error.problems[0].message}"]
+    other = compared(again, answer)
+    return again, notes if other is None else [*notes, other]
+
+
+def _say_that_it_does_not_fit(exporter: Exporter, answer: Sized, again: Sized, notes: Iterable[str]) -> None:
+    """That a plan that fits does not as the tool would run it, and what differs there."""
+    write_stderr(f"nothing is written: the plan does not fit as {exporter.title} would run it: {_reasons(again)}")
+    for note in notes:
+        write_stderr(f"note: {one_line(note.replace('what was written', 'what would be written'))}")
+    theirs = again.scenario.get("stack")
+    if theirs is not None and theirs != answer.scenario.get("stack"):
+        write_stderr(f"hint: --stack {theirs} makes the plan for {exporter.title}")
+
+
+def _reasons(answer: Sized) -> str:
+    """Why a plan does not fit."""
+    return one_line("; ".join(reason.message for reason in answer.verdict.reasons) or "the plan does not fit")
