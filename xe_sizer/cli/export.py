@@ -96,6 +96,7 @@ def export_command(
         _say_that_it_does_not_fit(exporter, answer, again, notes)
         return EXIT_DOES_NOT_FIT
     _write(exported, file)
+    _say_another_length(plan, answer)
     _say(exported, exporter, answer)
     for note in notes:
         write_stderr(f"note: {one_line(note)}")
@@ -157,12 +158,15 @@ def exported_plan(
 
     from xe_sizer.interop.write import build_plan, export
     from xe_sizer.profiles.catalogue import published_as
+    from xe_sizer.studies.estimate import length_to_start_with
 
     said = to_builtins(answer)
     repository = _repository(said["scenario"], registry)
     served = said["scenario"].get("serve") or {}
     if drafter := served.get("draft_model"):
         served["draft_model"] = published_as(drafter, registry) or drafter
+    if served and (length := length_to_start_with(scenario, registry)) is not None:
+        served["max_model_len"] = length
     asked = {key: to_builtins(attrgetter(key)(scenario.values)) for key in scenario.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
     if autoscale and not (said.get("per_replica") or {}).get("concurrency"):
@@ -242,6 +246,15 @@ def _read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
     except OSError:
         return ""
+
+
+def _say_another_length(plan: Plan, answer: Sized) -> None:
+    """That the longest sequence is shorter than the model's, for which the engine would not start."""
+    key = "max_model_len"
+    written, longest = plan.peek(f"serve.{key}"), (answer.scenario.get("serve") or {}).get(key)
+    if written is not None and longest is not None and written != longest:
+        what = f"the KV cache of a replica does not hold one sequence of {longest:,} tokens (the model's maximum)"
+        write_stderr(f"note: serve.{key} is {written:,} in what was written: {what}")
 
 
 def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
