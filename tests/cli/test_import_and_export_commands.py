@@ -404,6 +404,43 @@ train: {steps: 100, seq_len: 2048, global_batch: 64}
 """
 
 
+def test_a_plan_that_does_not_fit_as_the_tool_runs_it_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fits as verl shards it, and TRL keeps more; a plan for TRL fits."""
+    file = tmp_path / "grpo.yaml"
+    options = ["--model", "qwen3-8b", *GPU, "--gpus", "16", "--job", "grpo", "--to", "trl", "-o", str(file)]
+    assert main(["export", *options, "--stack", "verl"]) == 1
+    shown = capsys.readouterr()
+    assert not file.exists()
+    assert "nothing is written: the plan does not fit as TRL would run it: needs " in shown.err
+    assert "with the stack trl instead of verl" in shown.err
+    assert "hint: --stack trl makes the plan for TRL" in shown.err
+    assert main(["export", *options, "--stack", "trl"]) == 0
+    assert file.exists()
+
+
+def test_a_service_is_written_with_the_length_that_it_starts_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cache does not hold one sequence of all the model's 1,048,576 positions; serve says what vLLM starts with."""
+    load = ["--model", "minimax-m3", "--gpu", "h200", "--gpus", "8", "--concurrency", "16"]
+    main(["serve", *load, "--format", "json"])
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    start = next(each for each in warnings if "refuses to start" in each).rpartition("Start it with ")[2]
+    file = tmp_path / "serve.sh"
+    options = ["export", *load, "--job", "inference", "--to", "vllm", "-o", str(file)]
+    assert main(options) == 0
+    assert f"  {start} \\\n" in file.read_text()
+    shown = capsys.readouterr().err
+    assert "in what was written: the KV cache of a replica does not hold one sequence of 1,048,576 tokens" in shown
+    assert "is estimated at" not in shown
+    file.unlink()
+    assert main([*options, "--max-model-len", "1048576"]) == 1
+    assert "nothing is written: needs " in capsys.readouterr().err
+    assert not file.exists()
+
+
 def test_what_comes_back_otherwise_is_told_with_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(SHAPE)

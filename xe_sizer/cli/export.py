@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -88,13 +88,18 @@ def export_command(
         raise InputError(Problem("learning rates are of training: this is a service", Location(RATES)))
     answer = answer_to(asked, how.registry, details=serves(asked))  # pools and hours are details
     if not answer.verdict.fits:
-        reasons = "; ".join(reason.message for reason in answer.verdict.reasons)
-        write_stderr(f"nothing is written: {one_line(reasons or 'the plan does not fit')}")
+        write_stderr(f"nothing is written: {_reasons(answer)}")
         return EXIT_DOES_NOT_FIT
     plan, exported = exported_plan(exporter, asked, answer, how.registry, autoscale, rates)
+    again, notes = _what_came_back(exporter, exported, plan, asked, answer, how.registry)
+    if again is not None and not again.verdict.fits:
+        _say_that_it_does_not_fit(exporter, answer, again, notes)
+        return EXIT_DOES_NOT_FIT
     _write(exported, file)
+    _say_another_length(plan, answer)
     _say(exported, exporter, answer)
-    _say_what_came_back(exporter, exported, plan, asked, answer, how.registry)
+    for note in notes:
+        write_stderr(f"note: {one_line(note)}")
     if exported.written.run:
         write_stderr(f"run: {exported.written.run.replace('FILE', str(file or f'FILE{exporter.ending}'))}")
     return EXIT_OK
@@ -153,12 +158,15 @@ def exported_plan(
 
     from xe_sizer.interop.write import build_plan, export
     from xe_sizer.profiles.catalogue import published_as
+    from xe_sizer.studies.estimate import length_to_start_with
 
     said = to_builtins(answer)
     repository = _repository(said["scenario"], registry)
     served = said["scenario"].get("serve") or {}
     if drafter := served.get("draft_model"):
         served["draft_model"] = published_as(drafter, registry) or drafter
+    if served and (length := length_to_start_with(scenario, registry)) is not None:
+        served["max_model_len"] = length
     asked = {key: to_builtins(attrgetter(key)(scenario.values)) for key in scenario.origin}
     whole = {key: value for key, value in asked.items() if value is not None and not isinstance(value, dict)}
     if autoscale and not (said.get("per_replica") or {}).get("concurrency"):
@@ -240,6 +248,15 @@ def _read_text(file: Path) -> str:
         return ""
 
 
+def _say_another_length(plan: Plan, answer: Sized) -> None:
+    """That the longest sequence is shorter than the model's, for which the engine would not start."""
+    key = "max_model_len"
+    written, longest = plan.peek(f"serve.{key}"), (answer.scenario.get("serve") or {}).get(key)
+    if written is not None and longest is not None and written != longest:
+        what = f"the KV cache of a replica does not hold one sequence of {longest:,} tokens (the model's maximum)"
+        write_stderr(f"note: serve.{key} is {written:,} in what was written: {what}")
+
+
 def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
     """What is the user's to add, what the tool has no setting for, and what was assumed."""
     from xe_sizer.interop.write import ASSUMED, is_elsewhere
@@ -259,23 +276,38 @@ def _say(exported: Exported, exporter: Exporter, answer: Sized) -> None:
         write_stderr(f"note: written as assumed: {', '.join(assumed)}")
 
 
-def _say_what_came_back(
+def _what_came_back(
     exporter: Exporter, exported: Exported, plan: Plan, scenario: Scenario, answer: Sized, registry: Registry
-) -> None:
-    """What an import of the files says otherwise than the scenario, and where they are estimated otherwise."""
-    from xe_sizer.cli.read_back import differences, other_estimate, read_back
+) -> tuple[Sized | None, list[str]]:
+    """The answer to an import of the files, and what it says otherwise than the scenario; None where there is none."""
+    from xe_sizer.cli.read_back import answer_again, compared, differences, read_back
 
     hardware = {key: answer.scenario[key] for key in ("server", "gpu") if key in scenario.origin}
+    notes: list[str] = []
     try:
         imported = read_back(exported, exporter, hardware | {"gpus": plan.peek("gpus")})
         if imported is None:
-            return
+            return None, notes
         for key, wanted, found in differences(plan, exported, imported, registry):
-            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {one_line(told(wanted))}"
-            instead = "not" if found is None else one_line(told(found))
-            write_stderr(f"note: {what} is {instead} in what was written")
-        other = other_estimate(imported, scenario, answer, registry)
+            what = f"{key}, which the scenario leaves open," if wanted is None else f"{key}: {told(wanted)}"
+            notes.append(f"{what} is {'not' if found is None else told(found)} in what was written")
+        again = answer_again(imported, scenario, registry)
     except InputError as error:
-        other = f"what was written is not compared with the scenario: {error.problems[0].message}"
-    if other is not None:
-        write_stderr(f"note: {one_line(other)}")
+        return None, [*notes, f"what was written is not compared with the scenario: {error.problems[0].message}"]
+    other = compared(again, answer)
+    return again, notes if other is None else [*notes, other]
+
+
+def _say_that_it_does_not_fit(exporter: Exporter, answer: Sized, again: Sized, notes: Iterable[str]) -> None:
+    """That a plan that fits does not as the tool would run it, and what differs there."""
+    write_stderr(f"nothing is written: the plan does not fit as {exporter.title} would run it: {_reasons(again)}")
+    for note in notes:
+        write_stderr(f"note: {one_line(note.replace('what was written', 'what would be written'))}")
+    theirs = again.scenario.get("stack")
+    if theirs is not None and theirs != answer.scenario.get("stack"):
+        write_stderr(f"hint: --stack {theirs} makes the plan for {exporter.title}")
+
+
+def _reasons(answer: Sized) -> str:
+    """Why a plan does not fit."""
+    return one_line("; ".join(reason.message for reason in answer.verdict.reasons) or "the plan does not fit")

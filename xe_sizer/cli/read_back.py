@@ -91,7 +91,16 @@ def other_estimate(imported: Imported, scenario: Scenario, answer: Sized, regist
     The exported job has the data, the load and the lengths of the scenario, which no such file says.
     Raises InputError: the exported job cannot be estimated.
     """
-    again = answer_to(_with_the_data_of(scenario, imported), registry)
+    return compared(answer_again(imported, scenario, registry), answer)
+
+
+def answer_again(imported: Imported, scenario: Scenario, registry: Registry) -> Sized:
+    """The answer to the exported job, with the data, the load and the lengths of the scenario. Raises InputError."""
+    return answer_to(_with_the_data_of(scenario, imported), registry)
+
+
+def compared(again: Sized, answer: Sized) -> str | None:
+    """How the exported job and the scenario are estimated, where these differ; None where they do not."""
     (new, new_stack), (old, old_stack) = ((_figures(each), _stack(each)) for each in (again, answer))
     if all(math.isclose(new[name], old[name], rel_tol=_SAME) for name in new.keys() & old.keys()):
         return None

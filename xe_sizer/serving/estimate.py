@@ -631,6 +631,14 @@ class ServingEstimate(Immutable):
         least = 1 if job.allocated is None else job.allocated.sequences
         return bool(max_sequences(job, self.placement, self.memory, tokens)[0] >= least)
 
+    @property
+    def starts_with(self) -> int | None:
+        """The longest sequence that the engine starts with, where it refuses to for the model's maximum [tokens]."""
+        longest = self.resolved.values.serve.max_model_len
+        if longest is None or not self.resolved.job.engine.memory.length_flag or not self.fits:
+            return None
+        return None if self.too_long or self.holds_one(longest) else self.longest_held(longest)
+
     def longest_held(self, too_long: int) -> int:
         """The longest sequence below `too_long` that the cache of a replica holds; 0 where it holds none [tokens].
 

@@ -808,14 +808,12 @@ def _saturated(estimate: ServingEstimate) -> Iterator[str]:
 def _too_long(estimate: ServingEstimate) -> Iterator[str]:
     """Some engines do not start where the cache of a replica is too small for one sequence of the longest length."""
     resolved = estimate.resolved
-    engine, longest = resolved.job.engine, resolved.values.serve.max_model_len
+    engine, longest, shorter = resolved.job.engine, resolved.values.serve.max_model_len, estimate.starts_with
     yield from _rejected(estimate, resolved.scenario.values.serve.max_model_len)
-    if longest is None or not engine.memory.length_flag or not estimate.fits:
-        return
-    if estimate.too_long or estimate.holds_one(longest):
+    if shorter is None:
         return
     text = f"{engine.name} refuses to start for sequences of {longest:,} tokens (the model's maximum)"
-    start = f"Start it with {engine.memory.length_flag} {estimate.longest_held(longest)}"
+    start = f"Start it with {engine.memory.length_flag} {shorter}"
     yield f"{text}: the KV cache of a replica does not hold one. {start}"
 
 

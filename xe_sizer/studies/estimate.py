@@ -240,6 +240,15 @@ def serve(scenario: Scenario, registry: Registry, details: bool = True) -> Serve
     return wing.conclude(wing.size(wing.resolve(scenario, registry)), registry, details)
 
 
+def length_to_start_with(scenario: Scenario, registry: Registry) -> int | None:
+    """The longest sequence that the engine of a service starts with; None: the one that its answer has [tokens].
+
+    Raises InputError.
+    """
+    wing = serving_wing()
+    return wing.size(wing.resolve(scenario, registry)).starts_with
+
+
 def with_further_problems(
     problems: Iterable[Problem], rest: Scenario, registry: Registry, serving: bool
 ) -> list[Problem]:

@@ -118,7 +118,7 @@ def _groups(draft: Draft, ranks: int, count: int, tp: Written | None, dp: Writte
 
 
 def _experts(draft: Draft, ep: Written | None, ranks: int) -> None:
-    dispatched = draft.peek("moe_a2a_backend")
+    dispatched = draft.peek("moe_a2a_backend", "enable_deepep_moe")
     if ep is not None and isinstance(ep.value, bool):
         draft.state("layout.ep", ranks if ep.value else 1, ep)
     elif ep is not None:
