@@ -603,12 +603,13 @@ def heads_taken(method: str) -> str:
 
 
 def state_suffixes(draft: Draft, most: Written | None, word: Written) -> None:
-    """State drafts of suffixes, which are as long as what was seen before lets them be, up to the number written."""
+    """State drafts of suffixes, which are as long as what was seen before lets them be."""
+    usual = METHODS[SUFFIX].tokens
     draft.state("serve.speculative", SUFFIX, word)
-    tokens = draft.value(most, positive) if most is not None else METHODS[SUFFIX].tokens
+    tokens = draft.value(most, positive) if most is not None else usual
     if isinstance(tokens, int):
-        at_most = "at most: drafts are no longer than what matches" if most is not None else ""
-        draft.state("serve.draft_tokens", tokens, most or word, at_most)
+        at_most = f"{tokens} at most, and no longer than what matches" if most is not None else ""
+        draft.state("serve.draft_tokens", min(tokens, usual), most or word, at_most)
 
 
 def state_drafts(draft: Draft, drafting: Drafting) -> None:
