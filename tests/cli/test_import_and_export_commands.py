@@ -486,13 +486,13 @@ def test_what_no_file_of_a_tool_says_is_the_same_for_both_estimates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = tmp_path / "job.yaml"
-    job.write_text(SCENARIO.replace("STACK", "nemo").replace("LENGTH", "epochs: 1"))
+    job.write_text(SCENARIO.replace("STACK", "torchtitan").replace("LENGTH", "epochs: 1"))
     data = ["--samples", "6400", "--mean-tokens", "900", "--max-tokens", "2000", "--host-memory-gib", "900"]
     assert (
         main(["export", str(job), "--to", "megatron-lm", *data, "--max-hours", "9", "--flops-efficiency", "0.5"]) == 0
     )
     shown = capsys.readouterr()
-    assert "with the stack megatron-lm instead of nemo" in shown.err
+    assert "with the stack megatron-lm instead of torchtitan" in shown.err
     assert "--train-iters " in shown.out
 
 
