@@ -15,7 +15,7 @@ TRAINING = {"model": "llama-3.1-70b", "job": "lora", "data.tokens": 10_000_000, 
 SERVICE = {"model": "llama-3.1-8b", "gpus": 1, "serve.concurrency": 8, "serve.turns": 10}
 
 
-def trained(gpu: str, **more: object) -> Any:
+def trained(gpu: str, **more: Any) -> Any:
     keys = {**TRAINING, "gpu": gpu, **{key.replace("__", "."): value for key, value in more.items()}}
     return estimate(read_scenario(None, keys, {}), REGISTRY)
 
@@ -56,6 +56,20 @@ def test_paged_states_stay_with_the_weights() -> None:
 def test_services_keep_nothing_there(gpu: str, more: dict[str, object]) -> None:
     with pytest.raises(InputError, match="moves nothing away"):
         serve(read_scenario(None, {**SERVICE, "gpu": gpu, **more}, {}), REGISTRY)
+
+
+def test_states_do_not_leave_while_answers_are_written() -> None:
+    grpo = {"model": "qwen3-4b", "job": "grpo", "train__steps": 10, "stack": "verl"}
+    of_verl, kept = (trained("dgx-spark", **grpo, **more) for more in ({}, {"rollout__offload": "none"}))
+    assert of_verl.memory.peak_bytes == kept.memory.peak_bytes
+    with pytest.raises(InputError, match="moves nothing away"):
+        trained("dgx-spark", **grpo, rollout__offload="optimizer")
+
+
+def test_weights_stay_of_an_engine_that_sleeps() -> None:
+    grpo = {"model": "qwen3-4b", "job": "grpo", "train__steps": 10, "stack": "nemo-rl"}
+    host, cache = (trained("dgx-spark", **grpo, rollout__sleep=what) for what in ("weights-to-host", "cache"))
+    assert host.memory.peak_bytes == cache.memory.peak_bytes
 
 
 def test_nothing_is_refused_where_nothing_goes_to_the_host() -> None:
