@@ -28,6 +28,14 @@ def test_training_offloads_nothing_there(offload: str, gpus: int) -> None:
         trained("dgx-spark", **more)
 
 
+@pytest.mark.parametrize(
+    "how", [{"layout.recompute_offload": ["decoder_layer_input"]}, {"layout.recompute_policy": "minimal_offloaded"}]
+)
+def test_layers_that_run_again_keep_nothing_there(how: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="moves nothing away"):
+        trained("dgx-spark", stack="maxtext", job="sft", model="llama-3.1-8b", layout__recompute="selective", **how)
+
+
 @pytest.mark.parametrize("memory", [None, 150])
 def test_advice_offloads_nothing_there(memory: float | None) -> None:
     more = {} if memory is None else {"host_memory_gib": memory}
@@ -68,8 +76,13 @@ def test_states_do_not_leave_while_answers_are_written() -> None:
 
 def test_weights_stay_of_an_engine_that_sleeps() -> None:
     grpo = {"model": "qwen3-4b", "job": "grpo", "train__steps": 10, "stack": "nemo-rl"}
-    host, cache = (trained("dgx-spark", **grpo, rollout__sleep=what) for what in ("weights-to-host", "cache"))
-    assert host.memory.peak_bytes == cache.memory.peak_bytes
+    host, cache, dropped = (
+        next(
+            one.peak_bytes for one in trained("dgx-spark", **grpo, rollout__sleep=what).phases if one.name == "training"
+        )
+        for what in ("weights-to-host", "cache", "weights-dropped")
+    )
+    assert host == cache > dropped
 
 
 def test_nothing_is_refused_where_nothing_goes_to_the_host() -> None:

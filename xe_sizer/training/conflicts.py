@@ -411,6 +411,13 @@ def offloads_elsewhere(asked: AskedTraining, server: Server) -> Found:
     if offload not in (None, "none") and not server.host_apart:
         hint = f"leave it out, or write {asked.setting('layout.offload', 'none')}"
         yield "layout.offload", of_one_memory(server, f"offload {offload}"), hint
+    if server.host_apart:
+        return
+    policy = asked.stack.recompute_policies.get(asked.layout.recompute_policy or "") if asked.stack else None
+    hosted = {"recompute_offload": asked.layout.recompute_offload, "recompute_policy": policy and policy.offload}
+    for name in (name for name, tensors in hosted.items() if tensors):
+        hint = f"say what the GPU keeps: {asked.setting('layout.recompute_keep')}"
+        yield f"layout.{name}", of_one_memory(server, f"'{name}'"), hint
 
 
 def stack_trains_on_several(asked: AskedTraining, stack: Stack) -> Found:
