@@ -341,6 +341,11 @@ class Server(Immutable):
         return replace(self, accelerator=gpu, host_memory_bytes=memory_gib * GIB, host_most_bytes=None)
 
     @property
+    def host_apart(self) -> bool:
+        """Whether the host has memory of its own: what goes there leaves the accelerator's."""
+        return self.accelerator.unified_share is None
+
+    @property
     def host_usable_bytes(self) -> float | None:
         """Memory of the host that offloading may fill [bytes]; None where nobody knows how much it has."""
         return None if self.host_memory_bytes is None else max(self.host_memory_bytes - HOST_RESERVE_BYTES, 0.0)

@@ -11,6 +11,7 @@ from xe_sizer.scenario.conflicts import (
     Found,
     indivisible,
     of_model,
+    of_one_memory,
     of_server,
     too_many_stages,
     unknown_precision,
@@ -249,8 +250,17 @@ def engine_has_kernels(asked: AskedIterations) -> Found:
         yield from engine_has_fp4(asked, asked.engine, asked.scheme, "rollout")
 
 
+def trainer_leaves(asked: AskedIterations, server: Server) -> Found:
+    """States that wait on a host whose memory the GPU shares."""
+    offload = asked.rollout.offload
+    if offload not in (None, "none") and not server.host_apart:
+        hint = f"leave it out, or write {asked.setting('rollout.offload', 'none')}"
+        yield "rollout.offload", of_one_memory(server, f"offload {offload}"), hint
+
+
 ENGINE_RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
+    of_server(trainer_leaves),
     of_model(model_decodes),
     of_model(replicas_divide),
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "rollout.weights")),

@@ -158,13 +158,16 @@ def asleep_bytes(job: ServingJob, placements: ReplicaLayouts, sleep: str, share:
     -------
     ndarray of float, shape (placements,) [bytes]
 
+    Weights that go to the host stay where its memory is the card's.
+
     Source: vLLM documentation, sleep mode (levels 1 and 2); SGLang release_memory_occupation.
     """
     memory = serving_memory(job, placements)
     around = memory.beside_tensors + memory.fixed[cuda_graphs.name]
     if sleep == "none":
         return np.asarray(share * memory.usable_bytes * np.ones(len(placements)))
-    return np.asarray(around + (memory.fixed["weights"] if sleep == "cache" else 0.0))
+    stay = sleep == "cache" or (sleep == "weights-to-host" and not job.server.host_apart)
+    return np.asarray(around + (memory.fixed["weights"] if stay else 0.0))
 
 
 def around_bytes(job: Job, layouts: Layouts) -> Array:

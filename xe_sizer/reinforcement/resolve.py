@@ -208,7 +208,7 @@ def resolve(scenario: Scenario, registry: Registry, replicas: int | None = None)
     if stack is None:  # what else the training has against the scenario is said too
         find_setup(provenance, registry, problems, model, server, stack)
         raise InputError(in_reading_order(dict.fromkeys(problems), scenario))
-    settings = resolve_settings(provenance, method, stack.rollout)
+    settings = resolve_settings(provenance, method, stack.rollout).beside(server)
     problems += conflicts(AskedIterations(scenario, None, None, method, settings, stack), RULES)
     roles = {name: getattr(scenario.values, name) for name in POOLS if has_own_gpus(scenario, name)}
     others = [settings.gpus if settings.colocated is False else 0, *(_own_gpus(one) for one in roles.values())]

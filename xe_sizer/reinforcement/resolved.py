@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from xe_sizer.graph.operators import Array
+    from xe_sizer.laws.hardware import Server
     from xe_sizer.reinforcement.answers import Answers
     from xe_sizer.scenario.provenance import Provenance
     from xe_sizer.scenario.scenario import Scenario
@@ -111,6 +112,12 @@ class Settings(Immutable):
     def frozen_offload(self) -> bool:
         """Whether models that do not learn wait in host memory but for their phase, as weights that learn may too."""
         return self.defaults.frozen_offload or "params" in self.offloads
+
+    def beside(self, server: Server | None) -> Settings:
+        """The settings on a server, where nothing waits on a host whose memory is the accelerator's."""
+        if server is None or server.host_apart:
+            return self
+        return replace(self, offloads=(), defaults=replace(self.defaults, frozen_offload=False))
 
     def steps(self, batch: ArrayLike) -> Array:
         """Optimizer steps of an iteration, with so many answers each, of the shape of the batches [-]."""

@@ -319,6 +319,11 @@ def unknown_precision(asked: Asked, server: Server, precision: str | None, inste
         yield "precision", f"{server.accelerator.name} has no {precision}", f"{narrow}{has}"
 
 
+def of_one_memory(server: Server, what: str) -> str:
+    """What is told of something that would go to the host, where the accelerator's memory is the host's."""
+    return f"{what} moves nothing away: the memory of {server.accelerator.name} is the host's"
+
+
 def servers_are_owned(asked: Asked, server: Server) -> Found:
     """Years, utilisation and staff are of servers that are owned, whose price somebody says."""
     if asked.has("cost.capex_per_server") or server.capex is not None:

@@ -172,8 +172,7 @@ def layers_on_the_cpu(estimate: ServingEstimate, registry: Registry | None = Non
     """As few layers on the CPU as let the rest fit, where the engine computes some there and the GPUs are given."""
     resolved = estimate.resolved
     job = resolved.job
-    shared = job.server.accelerator.unified_share  # the CPU has no other memory
-    if not job.engine.memory.cpu_layers or resolved.gpus is None or estimate.fits or shared:
+    if not (job.engine.memory.cpu_layers and job.server.host_apart) or resolved.gpus is None or estimate.fits:
         return
     assert registry is not None
     asked = changed(resolved.scenario, {"serve.cpu_layers": "auto"})

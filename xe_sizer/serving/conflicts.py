@@ -17,6 +17,7 @@ from xe_sizer.scenario.conflicts import (
     indivisible,
     needs,
     of_model,
+    of_one_memory,
     of_server,
     servers_are_owned,
     too_many_stages,
@@ -336,6 +337,13 @@ def host_cache_is_kept(asked: AskedService, engine: Engine) -> Found:
         yield "serve.kv_host_gib", f"{engine.name} keeps no cache in host memory", hint
 
 
+def host_is_apart(asked: AskedService, server: Server) -> Found:
+    """A cache or layers on a host whose memory the GPU shares, which gains none."""
+    for name in ("kv_host_gib", "cpu_layers"):
+        if getattr(asked.serve, name) and not server.host_apart:
+            yield f"serve.{name}", of_one_memory(server, f"'{name}'"), "leave it out"
+
+
 def host_cache_is_used(asked: AskedService) -> Found:
     """A cache in host memory in which nothing is found, or on replicas of two kinds."""
     serve, key = asked.serve, "serve.kv_host_gib"
@@ -560,6 +568,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(states_are_set),
     needs("serve.host_memory_gb_per_s", "serve.cpu_layers", "say how many layers, or auto"),
     of_engine(host_cache_is_kept),
+    of_server(host_is_apart),
     needs("serve.turn_tokens", "serve.turns", "say how many turns a session has"),
     needs("serve.tool_seconds", "serve.turns", "say how many turns a session has"),
     turns_are_alone,

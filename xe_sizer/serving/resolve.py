@@ -610,7 +610,7 @@ def build_job(
     if model.ngram_tables:  # one memory for CPU and GPU holds them all the same
         tables = model.ngram_tables
         usual = engine.memory.ngram_tables if tables.gated else "gpu"  # what engines move is the tables of layers
-        away = (ngram_tables or usual) == "host" and not gpu.unified_share
+        away = (ngram_tables or usual) == "host" and server.host_apart
         model = replace(model, ngram_tables=replace(tables, on_host=away))
     if space := model.state_space:
         wide = formats.weights.name if formats.weights.bits > WIDE_BITS else sixteen_bit(gpu.peak_flops_per_s)

@@ -589,7 +589,8 @@ def _prices(found: Sequence[Candidates], ranking: Ranking) -> Iterator[str]:
 
 def _untried(found: Sequence[Candidates]) -> Iterator[str]:
     """Where nobody knows how much memory a host has, offloading is tried only on request: more servers may be named."""
-    unknown = (kind.resolved for kind in found if not kind.resolved.rules.host_known)
+    resolved = (kind.resolved for kind in found)
+    unknown = (one for one in resolved if one.rules.host_apart and not one.rules.host_known)
     open_ = (one for one in unknown if one.rules.stack.supports.offload and "offload" not in one.fixed)
     names = list(dict.fromkeys(hardware_name(one.job.server) for one in open_))
     if names:

@@ -17,6 +17,7 @@ from xe_sizer.scenario.conflicts import (
     Found,
     layout_divides,
     of_model,
+    of_one_memory,
     of_server,
     servers_are_owned,
     too_many_stages,
@@ -404,6 +405,21 @@ def stack_offloads(asked: AskedTraining, stack: Stack) -> Found:
         yield "layout.zero", message, "leave the stage out, and it is chosen"
 
 
+def offloads_elsewhere(asked: AskedTraining, server: Server) -> Found:
+    """Offloading to a host whose memory the GPU shares, which moves nothing away."""
+    offload = asked.layout.offload
+    if offload not in (None, "none") and not server.host_apart:
+        hint = f"leave it out, or write {asked.setting('layout.offload', 'none')}"
+        yield "layout.offload", of_one_memory(server, f"offload {offload}"), hint
+    if server.host_apart:
+        return
+    policy = asked.stack.recompute_policies.get(asked.layout.recompute_policy or "") if asked.stack else None
+    hosted = {"recompute_offload": asked.layout.recompute_offload, "recompute_policy": policy and policy.offload}
+    for name in (name for name, tensors in hosted.items() if tensors):
+        hint = f"say what the GPU keeps: {asked.setting('layout.recompute_keep')}"
+        yield f"layout.{name}", of_one_memory(server, f"'{name}'"), hint
+
+
 def stack_trains_on_several(asked: AskedTraining, stack: Stack) -> Found:
     """A stack on one GPU shares nothing out: several processes of it are plain data parallelism, if asked for."""
     gpus, finder = asked.gpus, asked.finder
@@ -567,6 +583,7 @@ RULES: tuple[Rule, ...] = (
     of_model(model_sees),
     of_stack(stack_supports),
     of_stack(stack_offloads),
+    of_server(offloads_elsewhere),
     of_stack(recipe_is_known),
     of_stack(gradients_are_kept),
     of_stack(multiplies_integers),

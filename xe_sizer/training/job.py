@@ -323,6 +323,11 @@ class Job(Immutable):
         """Share of the optimizer's states that the card holds and updates, shape (layout,) [-]."""
         return np.where(layouts.hosts_optimizer, 1.0 - self.offload_fraction, 1.0)
 
+    @property
+    def pages_states(self) -> bool:
+        """Whether the driver may move the optimizer's states to a host that has memory of its own."""
+        return self.optimizer.paged and self.server.host_apart
+
     def gradients_on_host(self, layouts: Layouts) -> Array:
         """Share of the gradients that waits in host memory between micro-batches, shape (layout,) [-]."""
         leaves = layouts.hosts_optimizer & (layouts.zero >= 2) & self.stack.states.gradients_on_host

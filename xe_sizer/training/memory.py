@@ -189,7 +189,7 @@ def _host_bytes(evaluation: Evaluation) -> Array:
     learning = sharded_elements(dense + held.adapters, experts, shards.optimizer, shards)
     moments, master_bytes = evaluation.sizes.moments, job.master_bytes
     optimizer = learning * (master_bytes + moments + FLOAT32) + evaluation.further_state_bytes
-    paged = (learning * moments + evaluation.further_state_bytes) * float(job.optimizer.paged)
+    paged = (learning * moments + evaluation.further_state_bytes) * float(job.pages_states)
     dense_elements = held.linear + held.other + held.parts
     weights = sharded_elements(dense_elements, held.experts, shards.weights, shards) * evaluation.sizes.gather
     hosted = job.offload_fraction * optimizer

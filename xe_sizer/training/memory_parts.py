@@ -702,7 +702,7 @@ def gradients(evaluation: Evaluation) -> Sum:
 )
 def optimizer_states(evaluation: Evaluation) -> Sum:
     sizes, shards = evaluation.sizes, evaluation.shards
-    on_card = evaluation.job.optimizer_on_card(evaluation.layouts) * float(not evaluation.job.optimizer.paged)
+    on_card = evaluation.job.optimizer_on_card(evaluation.layouts) * float(not evaluation.job.pages_states)
     states = sharded_elements(*_learning(evaluation), shards.optimizer, shards) * named(sizes.optimizer, "B")
     of_adapters = product((evaluation.held.adapters, "elements of adapters"), (sizes.adapter_optimizer, "B"))
     states = states + over(of_adapters, shards.optimizer, ZERO_RANKS)

@@ -722,7 +722,7 @@ def bytes_as_copy(held: ParameterCounts, sizes: StateBytes, shards: Shards) -> A
 def on_host(job: Job, layouts: Layouts) -> Array:
     """Whether copies wait in host memory, with the model's weights or by themselves.
 
-        on host = max(weights offloaded, copies on the host)
+        on host = max(weights offloaded, copies on the host)    where the host has memory of its own
 
     Parameters
     ----------
@@ -734,7 +734,8 @@ def on_host(job: Job, layouts: Layouts) -> Array:
 
     Source: the layout; states of the stack.
     """
-    return np.asarray(np.maximum(layouts.hosts_params.astype(float), float(job.stack.states.copies_on_host)))
+    copies = job.stack.states.copies_on_host and job.server.host_apart
+    return np.asarray(np.maximum(layouts.hosts_params.astype(float), float(copies)))
 
 
 def swap_s(job: Job, copies_bytes: Array) -> Array:
@@ -753,7 +754,7 @@ def swap_s(job: Job, copies_bytes: Array) -> Array:
 
     Source: NeMo-Aligner and NeMo RL, which pass all micro-batches of a step through the reference before they train.
     """
-    if not job.stack.states.copies_on_host:
+    if not (job.stack.states.copies_on_host and job.server.host_apart):
         return np.zeros(copies_bytes.shape[-1])
     return copy_time_s(COPIES_OF_A_SWAP * copies_bytes.max(axis=0), job.server.pcie_bytes_per_s)
 

@@ -139,6 +139,7 @@ class ResolvedTraining(Immutable):
             first_batches=(self.job.batch_ramp.start, self.job.batch_ramp.increment) if self.job.batch_ramp else (),
             packed=self.job.padding == "packed",
             host_known=self.job.server.host_memory_bytes is not None,
+            host_apart=self.job.server.host_apart,
         )
 
     @property

@@ -51,6 +51,7 @@ class Rules(Immutable):
     every_way : also what the stack supports but does not do unasked: other ZeRO stages, offloading, no sequence
     parallelism
     host_known : the host's memory is known
+    host_apart : the host has memory of its own, to which offloading moves something
     packed : samples stand end to end in sequences of full length
     """
 
@@ -66,6 +67,7 @@ class Rules(Immutable):
     first_batches: tuple[int, ...] = ()
     every_way: bool = False
     host_known: bool = False
+    host_apart: bool = True
     packed: bool = False
 
     @property
@@ -149,11 +151,13 @@ def zero_options(rules: Rules, shards: int, pp: int) -> tuple[int, ...]:
 def offload_options(rules: Rules) -> tuple[int, ...]:
     """Nothing, unless it is asked for, or everything is to be tried and it is known what the host can take.
 
+    Nothing either where the memory of the GPU is the host's.
+
     Activations go to the host for those who ask, since recomputing them is what recipes do first; and where layers are
     recomputed by a stack that then offloads by itself.
     """
     every = (OFFLOAD.index(name) for name in rules.stack.supports.offload if name != "activations")
-    tried = tuple(every) if rules.every_way and rules.host_known else (OFFLOAD.index("none"),)
+    tried = tuple(every) if rules.every_way and rules.host_known and rules.host_apart else (OFFLOAD.index("none"),)
     usual = _usual_offload(rules)
     return rules.options("offload", tried if usual is None else (*tried, usual))
 
@@ -161,7 +165,7 @@ def offload_options(rules: Rules) -> tuple[int, ...]:
 def _usual_offload(rules: Rules) -> int | None:
     """What the stack offloads by itself where it recomputes whole layers; None: nothing, or the user says what."""
     usual = rules.stack.defaults.usual_offload
-    return None if usual in (None, "none") or "offload" in rules.fixed else OFFLOAD.index(usual)
+    return None if usual in (None, "none") or "offload" in rules.fixed or not rules.host_apart else OFFLOAD.index(usual)
 
 
 def _offloads_as_usual(layouts: Layouts, rules: Rules) -> np.ndarray | bool:

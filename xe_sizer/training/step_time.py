@@ -498,7 +498,7 @@ def _paged_states_s(evaluation: Evaluation) -> Array:
     Source: bitsandbytes optim/optimizer.py (get_state_buffer, prefetch_state, is_paged).
     """
     job, sizes, held, base = evaluation.job, evaluation.sizes, evaluation.held, evaluation.base
-    if not job.optimizer.paged:
+    if not job.pages_states:
         return np.zeros(len(evaluation.layouts))
     gradient = 0.0 if job.stack.states.updates_in_backward else sizes.gradient
     kept = base * (sizes.weight + gradient) + (1.0 - base) * sizes.frozen_linear
