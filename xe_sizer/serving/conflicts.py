@@ -213,6 +213,16 @@ def experts_go_apart(asked: AskedService, engine: Engine) -> Found:
         yield "layout.ep", f"'ep' {layout.ep} is not 'expert_gpus' ({serve.expert_gpus})", hint
 
 
+def layers_are_whole(asked: AskedService, engine: Engine) -> Found:
+    """Ranks that hold experts or serve sequences of their own, where the engine splits a model by its layers alone."""
+    for name in ("ep", "dp") if not engine.pipelined else ():
+        size = getattr(asked.layout, name) or 1
+        if size > 1:
+            message = f"{engine.name} splits a model over GPUs by its layers alone and has no {name} ({name} {size})"
+            hint = "split its layers with pp, or take an engine that has it, such as vllm"
+            yield f"layout.{name}", message, hint
+
+
 def experts_divide(asked: AskedService, model: ModelShape) -> Found:
     """A number of GPUs that does not divide the experts with their copies."""
     gpus = asked.serve.expert_gpus
@@ -550,6 +560,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(halves_hide_exchanges),
     of_engine(experts_go_apart),
     of_model(experts_divide),
+    of_engine(layers_are_whole),
     needs("serve.micro_batches", "serve.expert_gpus", "say how many GPUs hold experts alone, or auto"),
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),

@@ -86,7 +86,8 @@ def _candidates(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None
 def _expert_sizes(
     job: ServingJob, fixed: Mapping[str, int], tp: int, most_gpus: int | None
 ) -> Iterator[tuple[int, int]]:
-    experts, node = job.model.experts, job.server.accelerators
+    node = job.server.accelerators
+    experts = job.model.experts if job.engine.pipelined else None  # others split a model by its layers alone
     held = experts.count + (job.redundant_experts or 0) if experts else 1
     # Groups of several nodes where tokens go to their experts alone; where all go to all, they would cross the network.
     spread = job.dispatcher.prompts.dispatch != "to-all" or fixed.get("ep", 1) > node
