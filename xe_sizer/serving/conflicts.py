@@ -508,8 +508,18 @@ def drafts_are_possible(asked: AskedService, model: ModelShape) -> Found:
     split = METHODS[method].own_weights
     if serve.draft_model is not None and (not split or method == MEDUSA):
         yield "serve.draft_model", f"'draft_model' and 'speculative: {method}' are both given", "remove one of them"
-    if serve.draft_tp is not None and not split:
-        yield "serve.draft_tp", f"'speculative: {method}' has no weights of its own to split by 'draft_tp'", "remove it"
+    yield from _drafting_ranks(asked, method)
+
+
+def _drafting_ranks(asked: AskedService, method: str) -> Found:
+    """Ranks of what drafts: one, or as many as the model has. Published: vLLM, config/speculative.py."""
+    ranks, tp, key = asked.serve.draft_tp, asked.layout.tp, "serve.draft_tp"
+    if ranks is not None and not METHODS[method].own_weights:
+        yield key, f"'speculative: {method}' has no weights of its own to split by 'draft_tp'", "remove it"
+    elif ranks not in (None, 1, tp):
+        of_model = f"the tp of the model ({tp})" if tp else "the tp of the model, which is not given"
+        instead = "" if tp else f", or add {asked.setting('layout.tp', ranks)}"
+        yield key, f"'draft_tp' {ranks} is neither 1 nor {of_model}", f"leave it out, or write 1{instead}"
 
 
 def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
