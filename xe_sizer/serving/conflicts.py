@@ -99,6 +99,26 @@ def encoders_write_nothing(asked: AskedService, model: ModelShape) -> Found:
         yield "serve.output_tokens", f"{model.name} is an encoder and writes no tokens", hint
 
 
+def encoders_stay_whole(asked: AskedService, engine: Engine) -> Found:
+    """Encoders over GPUs in another way than by tensor ranks, and these where the engine has none.
+
+    Source: vLLM and SGLang, models/bert.py: linear layers and embedding are split by tensor ranks, and there are no
+    stages; Text Embeddings Inference and Infinity have a model whole on each GPU.
+    """
+    if asked.model is None or not asked.model.bidirectional:
+        return
+    for name in ("pp", "ep") if engine.pipelined else ("tp", "pp", "ep", "dp"):
+        if _ranks(asked, name) > 1:
+            message = f"encoders are sized without {name} in {engine.name} ({name} {_ranks(asked, name)})"
+            yield f"layout.{name}", message, "leave it out: more GPUs are more replicas"
+
+
+def _ranks(asked: AskedService, name: str) -> int:
+    """Ranks that are asked for; 1 of experts that the model has none of, which `placement_divides` refuses."""
+    dense = asked.model is not None and asked.model.experts is None
+    return 1 if name == "ep" and dense else getattr(asked.layout, name) or 1
+
+
 # Keys of answers, of the cache that they need, and of what the simulation of a test has none of.
 OF_ANSWERS = (
     "output_spread", "longest_output_tokens", "turns", "turn_tokens", "tool_seconds", "draft_tokens", "acceptance_rate",
@@ -215,8 +235,10 @@ def experts_go_apart(asked: AskedService, engine: Engine) -> Found:
 
 def layers_are_whole(asked: AskedService, engine: Engine) -> Found:
     """Ranks that hold experts or serve sequences of their own, where the engine splits a model by its layers alone."""
-    for name in ("ep", "dp") if not engine.pipelined else ():
-        size = getattr(asked.layout, name) or 1
+    if engine.pipelined or (asked.model is not None and asked.model.bidirectional):
+        return
+    for name in ("ep", "dp"):
+        size = _ranks(asked, name)
         if size > 1:
             message = f"{engine.name} splits a model over GPUs by its layers alone and has no {name} ({name} {size})"
             hint = "split its layers with pp, or take an engine that has it, such as vllm"
@@ -557,6 +579,7 @@ RULES: tuple[Rule, ...] = (
     of_model(experts_are_there),
     of_model(placement_divides),
     of_model(encoders_write_nothing),
+    of_engine(encoders_stay_whole),
     of_model(answers_have_tokens),
     of_model(model_sees),
     of_model(stages_have_layers),
