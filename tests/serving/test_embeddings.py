@@ -19,6 +19,7 @@ from xe_sizer.report.document import Options
 from xe_sizer.report.formats.table import render
 from xe_sizer.serving.job import ReplicaLayouts, Traffic
 from xe_sizer.serving.queueing import in_flight, latencies
+from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.step_time import Work, encoding_time, step_time, texts_of_a_step
 from xe_sizer.serving.uncertainty import span
 from xe_sizer.units import GIB
@@ -198,3 +199,20 @@ def test_a_forward_alone_is_compared_without_what_a_service_adds() -> None:
         assert figure.measured == pytest.approx(0.25)
         assert figure.predicted == pytest.approx(1 / found.served.requests_per_s)
         assert not found.tested.forwards
+
+
+@pytest.mark.parametrize(
+    ("engine", "split"),
+    [("vllm", "pp"), ("sglang", "pp"), (TEI, "tp"), (TEI, "pp"), (TEI, "dp"), ("infinity-emb", "tp")],
+)
+def test_encoders_that_an_engine_does_not_split(engine: str, split: str) -> None:
+    (said,) = problems(model=ENCODER, serve__engine=engine, **{f"layout__{split}": 2})
+    assert f"encoders are sized without {split} in {engine} ({split} 2)" in said
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_encoders_are_split_by_tensor_ranks_alone(engine: str) -> None:
+    found = served(ENCODER, gpus=2, serve__engine=engine, serve__request_rate=1, layout__tp=2)
+    assert (int(found.placement.tp[0]), int(found.placement.pp[0])) == (2, 1)
+    assert set(legal_placements(job(ENCODER, serve__engine=engine), {}, 8).pp.tolist()) == {1}
+    assert legal_placements(job(ENCODER, serve__engine=TEI), {}, 8).gpus.tolist() == [1]

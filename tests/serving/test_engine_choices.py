@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from serving_cases import asked, engine_file, job, served
+from serving_cases import asked, engine_file, job, problems, served
 
 from xe_sizer.errors import InputError
 from xe_sizer.profiles.catalogue import load_engine
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob, Traffic
 from xe_sizer.serving.memory import serving_memory
 from xe_sizer.serving.queueing import steady
+from xe_sizer.serving.search_space import legal_placements
 from xe_sizer.serving.simulation import Offered, Outcome, simulate
 from xe_sizer.serving.step_time import Work, launching_s, step_time, waiting_s
 from xe_sizer.units import GIB
@@ -322,3 +323,20 @@ def test_the_longest_lengths_reach_the_traffic_with_the_tokens_of_images() -> No
 def test_a_mean_above_the_longest_is_refused() -> None:
     with pytest.raises(InputError, match="the mean of 200 tokens is above the longest, 128"):
         asked(serve__output_tokens=200, serve__longest_output_tokens=128)
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "llama.cpp-metal", "exllamav2", "hf-transformers"])
+def test_engines_that_split_by_layers_have_neither_ep_nor_dp(engine: str) -> None:
+    """A mixture on several GPUs has each layer whole on one of them, as a dense model has."""
+    question = replace(job("qwen3-235b-a22b", server="dell-xe9680-h200"), engine=load_engine(engine))
+    found = legal_placements(question, {}, 8)
+    assert (set(found.tp.tolist()), set(found.ep.tolist()), set(found.dp.tolist())) == ({1}, {1}, {1})
+    assert found.pp.tolist() == [1, 2, 3, 4, 5, 6, 8]
+
+
+@pytest.mark.parametrize("name", ["ep", "dp"])
+def test_ep_and_dp_are_refused_where_layers_are_whole(name: str) -> None:
+    asks: dict[str, object] = {"server": "dell-xe9680-h200", "serve__engine": "llama.cpp", "serve__weights": "int4"}
+    (said,) = problems(model="deepseek-v3", **asks, **{f"layout__{name}": 4})
+    assert f"llama.cpp splits a model over GPUs by its layers alone and has no {name} ({name} 4)" in said
+    assert asked("deepseek-v3", **asks, **{f"layout__{name}": 1}).fixed == {name: 1}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import REGISTRY
 from serving_cases import asked, job, problems, served
 
+from xe_sizer.graph.operators import Collective
 from xe_sizer.report.document import Options
 from xe_sizer.report.registry import render
 from xe_sizer.serving.job import ReplicaLayouts, ServingJob
@@ -68,6 +70,23 @@ def test_a_step_takes_as_long_as_whatever_is_busiest(
     attention, experts, there, back = (np.array([one]) for one in parts)
     pools = PoolTimes(attention, experts, there, back, np.array([micro_batches]))
     assert pools.total_s.tolist() == [expected]
+
+
+MIXTURES = [name for name in REGISTRY.names("model") if REGISTRY.model(name).experts is not None]
+
+
+@pytest.mark.parametrize("model", MIXTURES)
+def test_layers_of_every_kind_send_their_tokens(model: str) -> None:
+    """Layers with and without a state, of a window or a latent: tokens go there and back once in each with experts."""
+    own = apart(model, gpus=1, server="dell-xe9680l-b200")
+    step = step_time(own, placed(1, 1), Work(decodes=64.0, decode_past=2000.0)).step
+    assert step.experts is not None
+    assert step.pools is not None
+    sparse = sum(count for kind, count in own.model.layer_kinds if kind.mlp == "experts")
+    for name, seconds in (("expert dispatch", step.pools.there), ("expert combine", step.pools.back)):
+        ops = [op for op in step.experts.layers if isinstance(op, Collective) and op.name == name]
+        assert sum(float(np.max(op.layers)) for op in ops) == sparse
+        assert float(seconds[0]) == pytest.approx(sum(float(step.sent_s(op)[0]) for op in ops))
 
 
 @pytest.mark.parametrize("ideal", [False, True])

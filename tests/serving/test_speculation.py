@@ -303,6 +303,8 @@ def test_modules_of_the_model_draft_where_a_limit_is_missed() -> None:
         ({"serve__speculative": "medusa", "serve__draft_model": "llama-3.2-1b"}, "are both given"),
         ({"serve__speculative": "ngram", "serve__draft_tp": 1}, "no weights of its own"),
         ({"serve__draft_tp": 1}, "without anything that drafts"),
+        ({"serve__speculative": "eagle3", "serve__draft_tp": 2, "layout__tp": 4, "gpus": 4}, "neither 1 nor the tp"),
+        ({"serve__speculative": "eagle3", "serve__draft_tp": 2}, "which is not given"),
         ({"serve__draft_tokens": 3}, "'draft_tokens' needs 'acceptance_rate'"),
     ],
 )

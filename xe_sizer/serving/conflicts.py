@@ -100,6 +100,26 @@ def encoders_write_nothing(asked: AskedService, model: ModelShape) -> Found:
         yield "serve.output_tokens", f"{model.name} is an encoder and writes no tokens", hint
 
 
+def encoders_stay_whole(asked: AskedService, engine: Engine) -> Found:
+    """Encoders over GPUs in another way than by tensor ranks, and these where the engine has none.
+
+    Source: vLLM and SGLang, models/bert.py: linear layers and embedding are split by tensor ranks, and there are no
+    stages; Text Embeddings Inference and Infinity have a model whole on each GPU.
+    """
+    if asked.model is None or not asked.model.bidirectional:
+        return
+    for name in ("pp", "ep") if engine.pipelined else ("tp", "pp", "ep", "dp"):
+        if _ranks(asked, name) > 1:
+            message = f"encoders are sized without {name} in {engine.name} ({name} {_ranks(asked, name)})"
+            yield f"layout.{name}", message, "leave it out: more GPUs are more replicas"
+
+
+def _ranks(asked: AskedService, name: str) -> int:
+    """Ranks that are asked for; 1 of experts that the model has none of, which `placement_divides` refuses."""
+    dense = asked.model is not None and asked.model.experts is None
+    return 1 if name == "ep" and dense else getattr(asked.layout, name) or 1
+
+
 # Keys of answers, of the cache that they need, and of what the simulation of a test has none of.
 OF_ANSWERS = (
     "output_spread", "longest_output_tokens", "turns", "turn_tokens", "tool_seconds", "draft_tokens", "acceptance_rate",
@@ -212,6 +232,18 @@ def experts_go_apart(asked: AskedService, engine: Engine) -> Found:
     if layout.ep is not None and layout.ep != serve.expert_gpus:
         hint = "leave ep out: it is the number of GPUs that hold experts"
         yield "layout.ep", f"'ep' {layout.ep} is not 'expert_gpus' ({serve.expert_gpus})", hint
+
+
+def layers_are_whole(asked: AskedService, engine: Engine) -> Found:
+    """Ranks that hold experts or serve sequences of their own, where the engine splits a model by its layers alone."""
+    if engine.pipelined or (asked.model is not None and asked.model.bidirectional):
+        return
+    for name in ("ep", "dp"):
+        size = _ranks(asked, name)
+        if size > 1:
+            message = f"{engine.name} splits a model over GPUs by its layers alone and has no {name} ({name} {size})"
+            hint = "split its layers with pp, or take an engine that has it, such as vllm"
+            yield f"layout.{name}", message, hint
 
 
 def experts_divide(asked: AskedService, model: ModelShape) -> Found:
@@ -506,8 +538,18 @@ def drafts_are_possible(asked: AskedService, model: ModelShape) -> Found:
     split = METHODS[method].own_weights
     if serve.draft_model is not None and (not split or method == MEDUSA):
         yield "serve.draft_model", f"'draft_model' and 'speculative: {method}' are both given", "remove one of them"
-    if serve.draft_tp is not None and not split:
-        yield "serve.draft_tp", f"'speculative: {method}' has no weights of its own to split by 'draft_tp'", "remove it"
+    yield from _drafting_ranks(asked, method)
+
+
+def _drafting_ranks(asked: AskedService, method: str) -> Found:
+    """Ranks of what drafts: one, or as many as the model has. Published: vLLM, config/speculative.py."""
+    ranks, tp, key = asked.serve.draft_tp, asked.layout.tp, "serve.draft_tp"
+    if ranks is not None and not METHODS[method].own_weights:
+        yield key, f"'speculative: {method}' has no weights of its own to split by 'draft_tp'", "remove it"
+    elif ranks not in (None, 1, tp):
+        of_model = f"the tp of the model ({tp})" if tp else "the tp of the model, which is not given"
+        instead = "" if tp else f", or add {asked.setting('layout.tp', ranks)}"
+        yield key, f"'draft_tp' {ranks} is neither 1 nor {of_model}", f"leave it out, or write 1{instead}"
 
 
 def model_has_targets(asked: AskedService, model: ModelShape) -> Found:
@@ -545,6 +587,7 @@ RULES: tuple[Rule, ...] = (
     of_model(experts_are_there),
     of_model(placement_divides),
     of_model(encoders_write_nothing),
+    of_engine(encoders_stay_whole),
     of_model(answers_have_tokens),
     of_model(model_sees),
     of_model(stages_have_layers),
@@ -558,6 +601,7 @@ RULES: tuple[Rule, ...] = (
     of_engine(halves_hide_exchanges),
     of_engine(experts_go_apart),
     of_model(experts_divide),
+    of_engine(layers_are_whole),
     needs("serve.micro_batches", "serve.expert_gpus", "say how many GPUs hold experts alone, or auto"),
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),

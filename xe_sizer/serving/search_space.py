@@ -74,19 +74,25 @@ def _candidates(job: ServingJob, fixed: Mapping[str, int], most_gpus: int | None
     for tp in _sizes(fixed.get("tp"), node if job.engine.pipelined else 1):
         if job.model.heads % tp:
             continue
-        for pp in STAGES if "pp" not in fixed else (fixed["pp"],):
-            if pp > job.model.most_stages:
-                continue
+        for pp in _stages(job, fixed):
             for ep, dp in _expert_sizes(job, fixed, tp, most_gpus):
                 wider = job.engine.pipelined and not fixed and 2 * tp * dp <= node and job.model.heads % (2 * tp) == 0
                 if pp == 1 or not wider or (odd and pp % 2):
                     yield tp, pp, ep, dp, 0
 
 
+def _stages(job: ServingJob, fixed: Mapping[str, int]) -> list[int]:
+    """Stages of a pipeline that the model has layers for; encoders run in one."""
+    sizes = [fixed["pp"]] if "pp" in fixed else [1] if job.model.bidirectional else STAGES
+    return [pp for pp in sizes if pp <= job.model.most_stages]
+
+
 def _expert_sizes(
     job: ServingJob, fixed: Mapping[str, int], tp: int, most_gpus: int | None
 ) -> Iterator[tuple[int, int]]:
-    experts, node = job.model.experts, job.server.accelerators
+    node = job.server.accelerators
+    # Other engines split a model by its layers alone; encoders have whole layers, or share them by tensor ranks.
+    experts = job.model.experts if job.engine.pipelined and not job.model.bidirectional else None
     held = experts.count + (job.redundant_experts or 0) if experts else 1
     # Groups of several nodes where tokens go to their experts alone; where all go to all, they would cross the network.
     spread = job.dispatcher.prompts.dispatch != "to-all" or fixed.get("ep", 1) > node

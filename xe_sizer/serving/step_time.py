@@ -349,8 +349,10 @@ class EngineStep(Immutable):
         experts_s = sum((self.longer(time.operator) * time.forward_s for time in times), self.zeros)
         attending_s = sum((seconds for _, seconds in self._layer_times), self.zeros) + self.exchange_s("tp")
         sent = [op for op in self.experts.layers if isinstance(op, Collective) and _sends(op)]
-        there_s, back_s = (self.sent_s(op) for op in sent)
-        return PoolTimes(attending_s * sent[0].layers / model.layers, experts_s, there_s, back_s, self.halves)
+        there, back = sent[::2], sent[1::2]  # each kind of layers sends its tokens there, then back
+        there_s, back_s = (sum((self.sent_s(op) for op in way), self.zeros) for way in (there, back))
+        share = sum(op.layers for op in there) / model.layers
+        return PoolTimes(attending_s * share, experts_s, there_s, back_s, self.halves)
 
     def sent_s(self, operator: Collective) -> Array:
         """Seconds of a step that tokens are on their way in one direction; all GPUs send at once, over their links."""
