@@ -17,6 +17,7 @@ from xe_sizer.evidence.calibrate import (
     left_out,
     peaks_below,
     reliability,
+    said_to_fit,
     spreads_left_out,
 )
 from xe_sizer.evidence.records import Batch, LayoutStated, Measured, Record
@@ -146,3 +147,11 @@ def test_the_distributions_that_ship() -> None:
     assert float(chance.probability(0.2)) < 0.2
     guessed = memory_suffices(lengths_assumed=True)
     assert 0.25 < float(guessed.probability(1.0)) < 0.75, "no word contradicts the exit code"
+
+
+def test_a_run_of_which_what_is_counted_is_too_much_is_not_said_to_fit() -> None:
+    """At a room of one over the centre one in two fits, unless weights and states alone are more than the card."""
+    chances = {"a": MemoryChance(spread=0.2, least=0.02, centre=1.0)}
+    one = Peak("a", None, 1.0, True)
+    assert said_to_fit(one, chances) == pytest.approx(0.5)
+    assert said_to_fit(msgspec.structs.replace(one, counted_too_much=True), chances) == 0.0

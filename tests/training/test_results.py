@@ -11,6 +11,7 @@ from cases import ask
 from msgspec.structs import replace
 
 from xe_sizer.laws.hardware import HOST_RESERVE_BYTES
+from xe_sizer.result.common import memory_word
 from xe_sizer.scenario.limits import chance
 from xe_sizer.training import summary
 from xe_sizer.training.estimate import TrainingEstimate, find_spread, keeps_limits
@@ -243,11 +244,64 @@ def with_card(found: TrainingEstimate, memory_bytes: float) -> TrainingEstimate:
 
 def test_room_on_the_card_makes_it_likelier_that_memory_suffices() -> None:
     found = sized(gpus=8, **STEPS)
-    chances = [with_card(found, share * found.peak_bytes).fit_probability for share in (0.2, 0.6, 1.0, 1.5)]
+    shares = (0.9, 1.0, 1.2, 1.5)
+    chances = [with_card(found, share * found.peak_bytes).fit_probability for share in shares]
     known = [chance for chance in chances if chance is not None]
     assert known == sorted(known)
-    assert known == [chance(memory_suffices(False), share) for share in (0.2, 0.6, 1.0, 1.5)]
+    assert known == [chance(memory_suffices(False), share) for share in shares]
     assert known[0] < known[-1]
+
+
+def test_no_spread_takes_anything_off_what_is_counted() -> None:
+    """On a card of just so much the spread decides, on one of less nothing helps."""
+    found = sized(gpus=8, **STEPS)
+    counted = sum(found.counted.values())
+    assert set(found.counted) <= {"weights", "gradients", "optimizer states"}
+    assert 0.5 * found.peak_bytes < counted < found.peak_bytes
+    enough, less = with_card(found, counted * (1.0 + 1e-9)), with_card(found, counted * (1.0 - 1e-9))
+    assert enough.known_chance(False) == chance(memory_suffices(False), enough.usable_bytes / found.peak_bytes) > 0.0
+    assert less.known_chance(False) == less.known_chance(True) == less.card_chance == 0.0
+    assert memory_word(less.fit_probability, less.fits) == "does-not-fit"
+
+
+def test_frozen_weights_that_are_more_than_the_card_are_no_estimate() -> None:
+    """70.6 billion weights of 2 bytes are 131 GiB, of which adapters take nothing off; 4 bit a weight are 33 GiB."""
+    asked = {"model": "llama-3.1-70b", "gpu": "dgx-spark", "gpus": 1}
+    found = size(ask({**asked, "job": "lora"}))
+    assert found.counted["weights"] / GIB == pytest.approx(70.55e9 * 2 / GIB, rel=1e-3)
+    assert found.fit_probability == 0.0
+    verdict = summarise(found, details=False).verdict
+    assert verdict.memory == "does-not-fit"
+    assert verdict.reasons[0].message.endswith("(loss); the weights alone need 131 of 113 GiB")
+    assert not size(ask({**asked, "job": "qlora"})).counted_too_much
+
+
+def test_copies_of_frozen_models_are_counted_and_what_lies_on_the_host_is_not() -> None:
+    def of(**flags: object) -> TrainingEstimate:
+        return sized(gpus=8, layout__zero=2, **flags, **STEPS)
+
+    here, away = of(layout__offload="none"), of(layout__offload="optimizer")
+    assert here.counted["optimizer states"] > 0.0
+    assert "optimizer states" not in away.counted
+    assert "optimizer states" not in of(optimizer="paged-adamw-8bit").counted
+    asked = {"model": "llama-2-7b", "job": "dpo", "gpus": 8, "layout.zero": 2, "layout.tp": 1, "layout.pp": 1}
+    assert size(ask(asked)).counted["frozen copies"] == pytest.approx(6.74e9 * 2, rel=0.01)
+
+
+def test_the_fewest_parts_that_are_too_much_are_named() -> None:
+    def said(**counted: float) -> str:
+        parts = {name.replace("_", " "): size * GIB for name, size in counted.items()}
+        (reason,) = summary.memory_reasons(memory(peak_bytes=120 * GIB), parts)
+        return str(reason.message).removeprefix("needs 120 GiB per GPU, 80.0 GiB available, 40.0 GiB missing (loss)")
+
+    assert said(weights=81.0, gradients=9.0) == "; the weights alone need 81.0 of 80.0 GiB"
+    assert said(optimizer_states=50.0, gradients=40.0, weights=9.0) == (
+        "; the optimizer states and gradients alone need 90.0 of 80.0 GiB"
+    )
+    assert said(optimizer_states=40.0, gradients=30.0, weights=15.0) == (
+        "; the optimizer states, gradients and weights alone need 85.0 of 80.0 GiB"
+    )
+    assert said(weights=80.0) == said() == ""
 
 
 def test_the_host_may_be_what_memory_turns_on() -> None:

@@ -61,6 +61,7 @@ class Peak(Immutable):
     ratio : measured peak over the cautious prediction in the same metric, None where none was measured [-]
     room : memory of the card over the cautious peak [-]; fits : whether it ran, None where nobody says
     guessed : lengths, batch or micro-batch are; said_to_fit : the verdict on it
+    counted_too_much : weights, gradients and states, which are no estimate, are alone more than the card has
     """
 
     source: str
@@ -69,6 +70,7 @@ class Peak(Immutable):
     fits: bool | None
     guessed: bool = False
     said_to_fit: bool = True
+    counted_too_much: bool = False
 
 
 class Reliability(Immutable):
@@ -98,7 +100,8 @@ def _peak(found: PredictedRecord) -> Peak:
         ratio = conversion.value / predicted_peak_bytes(found.where_measured(sized.ledger), metric)
     oom = measured_oom(found.record.measured)
     room, ran = found.judged.usable_bytes / found.judged.peak_bytes, None if oom is None else not oom
-    return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits)
+    counted = found.judged.counted_too_much
+    return Peak(found.record.title, ratio, room, ran, found.memory_guessed, found.fits, counted)
 
 
 def fit_spread(peaks: Iterable[Peak]) -> tuple[Spread, int, int]:
@@ -212,7 +215,9 @@ def brier(peaks: Iterable[Peak], chances: Mapping[str, MemoryChance], spreads: M
 
 
 def said_to_fit(peak: Peak, chances: Mapping[str, MemoryChance]) -> float:
-    """The probability that others give to a run to fit [-]."""
+    """The probability that others give to a run to fit; none where what is counted does not [-]."""
+    if peak.counted_too_much:
+        return 0.0
     return 1.0 - float(chances[peak.source].out_of_memory(1.0 / peak.room, peak.guessed))
 
 

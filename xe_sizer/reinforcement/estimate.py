@@ -161,7 +161,7 @@ class ReinforcementEstimate(TrainingEstimate):
         """That card and host suffice in the worst phase, with room for an answer [-]; lengths count as known."""
         needed = max(self.needed_bytes / self.usable_bytes, self.host_share)
         engines = [self.iteration.rollout, *(one.served for one in self.iteration.others if one.served is not None)]
-        enough = all(one.room >= 1.0 for one in engines)
+        enough = all(one.room >= 1.0 for one in engines) and not self.counted_too_much
         return chance(memory_suffices(False), 1.0 / needed) if enough else 0.0
 
     @property

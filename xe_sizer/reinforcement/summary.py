@@ -201,7 +201,7 @@ def summarise(sized: ReinforcementEstimate, details: bool = True) -> Result:
     confidence, caller = sized.confidence, sized.resolved.scenario.caller
     reasons = (
         *_rollout_reasons(sized),
-        *memory_reasons(memory),
+        *memory_reasons(memory, sized.counted),
         *memory_doubt(sized, confidence),
         *missed(sized.limits, caller, confidence=confidence),
     )

@@ -19,7 +19,7 @@ from xe_sizer.software.uncertainty import EXACT, around
 from xe_sizer.training.device import at_the_speed_of_light
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import OFFLOAD
-from xe_sizer.training.memory import fits, fitting
+from xe_sizer.training.memory import counted_at_most, fits, fitting
 from xe_sizer.training.run import Run, resume_s, run_time_s, start_up_s
 from xe_sizer.training.search_space import LARGEST_SEARCH, layout_chunks, without_groups
 from xe_sizer.training.step_time import timeline, timeline_of
@@ -264,7 +264,12 @@ class TrainingEstimate(Immutable):
         return None if self.host_unknown and self.fits else self.known_chance(guessed)
 
     def known_chance(self, guessed: bool) -> float:
-        """That the card suffices, and a host of which it is known how much memory it has [-]."""
+        """That the card suffices, and a host of which it is known how much memory it has [-].
+
+        The spread of published runs is that of what is estimated: it takes nothing off what is counted.
+        """
+        if self.counted_too_much:
+            return 0.0
         host, needed = self.resolved.job.server.host_usable_bytes, float(self.ledger.host_bytes[0])
         room, suffices = self.usable_bytes / self.peak_bytes, memory_suffices(guessed)
         return chance(suffices, min(room, host / needed) if host and needed else room)
@@ -304,6 +309,16 @@ class TrainingEstimate(Immutable):
     def peak_bytes(self) -> float:
         """Worst GPU at its worst moment: exactly the sum of the components that reports list."""
         return sum(self.ledger.at_peak().values())
+
+    @cached_property
+    def counted(self) -> dict[str, float]:
+        """Bytes of weights, gradients and states at their most: counted, so that no run takes less."""
+        return counted_at_most(self.ledger)
+
+    @property
+    def counted_too_much(self) -> bool:
+        """Whether what is counted alone is more than the card has, so that no luck helps."""
+        return sum(self.counted.values()) > self.usable_bytes
 
     @property
     def usable_bytes(self) -> float:

@@ -20,6 +20,7 @@ from xe_sizer.laws.parts import computed, number_at
 from xe_sizer.training.evaluation import Evaluation
 from xe_sizer.training.layout import FULL
 from xe_sizer.training.memory_parts import (
+    COUNTED_PARTS,
     OVERHEAD_PARTS,
     PASSING_PARTS,
     STATE_PARTS,
@@ -163,6 +164,21 @@ class Ledger(Immutable):
         place = stage, moment, index
         parts = {name: number_at(size, place) for name, size in self.components.items()}
         return {name: size for name, size in parts.items() if size > 0}
+
+
+def counted_at_most(ledger: Ledger) -> dict[str, float]:
+    """Bytes of COUNTED_PARTS where and when a GPU of the first layout holds most of them, the largest first.
+
+        least a run can need = max over stages and moments of the sum of COUNTED_PARTS
+
+    No run of the job as it is described peaks below their sum, whatever its activations and its allocator do.
+
+    Source: definition; what is offloaded or paged is not on the card, and no part of them.
+    """
+    parts = {part.name: ledger.components[part.name] for part in COUNTED_PARTS if part.name in ledger.components}
+    counted = Ledger(parts, ledger.host_bytes)
+    held = counted.at_peak() if parts else {}
+    return dict(sorted(held.items(), key=lambda each: -each[1]))
 
 
 def _taken(size: Array, index: IntArray | slice) -> Array:

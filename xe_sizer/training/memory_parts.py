@@ -839,6 +839,8 @@ def generator_kept(evaluation: Evaluation) -> Array:
 
 STATE_PARTS = (weights, adapters, gradients, optimizer_states)
 """What a rank holds whatever it computes at the moment."""
+COUNTED_PARTS = (*STATE_PARTS, frozen_copies)
+"""What is counted and not estimated: elements that the layout puts on the rank, times their bytes."""
 WEIGHT_PARTS = (
     weights,
     narrow_copies,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -376,7 +377,7 @@ def summarise(estimate: TrainingEstimate, details: bool = True) -> Result:
     cost = build_cost(estimate, time)
     confidence, caller = estimate.confidence, resolved.scenario.caller
     reasons = (
-        *memory_reasons(memory),
+        *memory_reasons(memory, estimate.counted),
         *memory_doubt(estimate, confidence),
         *missed(estimate.limits, caller, confidence=confidence),
     )
@@ -697,8 +698,11 @@ def build_cost(estimate: TrainingEstimate, time: Time) -> Cost:
     )
 
 
-def memory_reasons(memory: Memory) -> tuple[Reason, ...]:
-    """What keeps memory from sufficing: bytes that a GPU lacks at its peak, and bytes that the host lacks."""
+def memory_reasons(memory: Memory, counted: Mapping[str, float] = MappingProxyType({})) -> tuple[Reason, ...]:
+    """What keeps memory from sufficing: bytes that a GPU lacks at its peak, and bytes that the host lacks.
+
+    counted : parts of the peak that are no estimate, the largest first [bytes]
+    """
     reasons = []
     stage = "" if memory.gpu == ONLY_STAGE else f"{memory.gpu}, "
     if memory.headroom_bytes < 0:
@@ -706,6 +710,7 @@ def memory_reasons(memory: Memory) -> tuple[Reason, ...]:
             f"needs {three_digits(memory.peak_bytes / GIB)} GiB per GPU, "
             f"{three_digits(memory.usable_bytes / GIB)} GiB available, "
             f"{three_digits(-memory.headroom_bytes / GIB)} GiB missing ({stage}{memory.phase})"
+            f"{_too_much_alone(counted, memory.usable_bytes)}"
         )
         reasons.append(Reason(code="out-of-memory", message=message))
     host = memory.host_available_bytes
@@ -715,6 +720,18 @@ def memory_reasons(memory: Memory) -> tuple[Reason, ...]:
         message = f"offloading needs {needed}, {host / GIB:.0f} GiB available less {system}"
         reasons.append(Reason(code="out-of-host-memory", message=message))
     return tuple(reasons)
+
+
+def _too_much_alone(counted: Mapping[str, float], usable_bytes: float) -> str:
+    """The fewest parts that are more than the card has; empty where all of them are not."""
+    names: list[str] = []
+    needed = 0.0
+    for name, size in counted.items():
+        names, needed = [*names, name], needed + size
+        if needed > usable_bytes:
+            parts = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+            return f"; the {parts} alone need {three_digits(needed / GIB)} of {three_digits(usable_bytes / GIB)} GiB"
+    return ""
 
 
 def _sources(resolved: ResolvedTraining) -> tuple[Source, ...]:
