@@ -105,6 +105,9 @@ OF_ANSWERS = (
     "draft_cost", "kv_host_gib", "prefix_hit_share", "prefill_replicas", "fit", "cpu_layers",
 )  # fmt: skip
 
+# Keys of what drafts answers.
+OF_DRAFTS = ("speculative", "draft_model")
+
 
 def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
     """What there is without output tokens alone, or with them alone."""
@@ -117,7 +120,8 @@ def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
         for key in (key for key, value in without.items() if value is not None):
             yield key, f"'{key.rpartition('.')[2]}' is for embeddings and scores, without output tokens", hint
         return
-    for name in filter(partial(getattr, serve), OF_ANSWERS):
+    drafts = tuple(name for name in OF_DRAFTS if getattr(serve, name) not in (None, NO_DRAFTS))
+    for name in (*filter(partial(getattr, serve), OF_ANSWERS), *drafts):
         hint = "leave it out" if model.bidirectional else "leave it out, or give output_tokens"
         yield f"serve.{name}", f"'{name}' needs output tokens, and there are none", hint
     for name in filter(partial(getattr, limits), ("max_ttft_s", "max_tpot_s")):
