@@ -77,6 +77,7 @@ READING: Scenario = {
     "job": "inference",
     "serve": {"request_rate": 1, "output_tokens": 0},
 }
+SERVING += (READING,)
 SERVING += ({"model": "qwen2.5-vl-7b", "gpu": "l40s", "job": "inference", "serve": {"request_rate": 1, "images": 1}},)
 
 

@@ -251,6 +251,7 @@ def test_what_is_just_allowed_is_not_told() -> None:
     [
         ({"model": "deepseek-v3.2", "gpu": "a100-sxm-80gb"}, "vllm has no sparse attention on a100-sxm-80gb"),
         ({"gpu": "mi355x", "rollout__weights": "nvfp4"}, "vllm-rocm has no kernels for nvfp4 on mi355x"),
+        ({"model": "bge-m3", "gpu": "h200"}, "bge-m3 is an encoder and writes no answers"),
     ],
 )
 def test_an_engine_writes_only_what_it_has_kernels_for(flags: dict[str, object], says: str) -> None:

@@ -130,6 +130,7 @@ def test_the_report_speaks_of_requests_alone() -> None:
     [
         ({"model": ENCODER, "limits__max_tpot_s": 0.1}, "'max_tpot_s' needs output tokens"),
         ({"model": ENCODER, "serve__turns": 3}, "'turns' needs output tokens"),
+        ({"model": ENCODER, "serve__speculative": "ngram"}, "'speculative' needs output tokens"),
         ({"model": ENCODER, "serve__requests": 3}, "a test ('requests') is simulated for answers"),
         ({"serve__documents": 3}, "'documents' is for embeddings and scores"),
         ({"limits__max_request_s": 3}, "'max_request_s' is for embeddings and scores"),

@@ -122,3 +122,11 @@ def test_engines_without_sparse_attention_refuse_models_that_need_it(engine: str
         job("deepseek-v3.2", gpu=gpu, serve__engine=engine)
     assert [problem.message for problem in error.value.problems] == [told]
     assert "llama.cpp attends to all tokens" in str(error.value.problems[0].hint)
+
+
+def test_the_refusal_names_generations_as_people_do_and_who_has_it_there() -> None:
+    with pytest.raises(InputError) as error:
+        job("deepseek-v4.1-flash", gpu="rtx-pro-6000-blackwell")
+    (problem,) = error.value.problems
+    assert "it has it on Hopper, data-centre Blackwell (such as B200), Rubin" in str(problem.hint)
+    assert "sglang has it on rtx-pro-6000-blackwell" in str(problem.hint)

@@ -123,6 +123,25 @@ def test_sglang_refuses_more_than_the_positions_and_starts_with_a_small_cache() 
     assert any("starts and rejects sequences of 100,000" in warning for warning in summarise(small).warnings)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"model": "bge-m3", "serve__input_tokens": 20_000},
+         "texts of 20,000 tokens are longer than the 8,192 positions of bge-m3: vllm rejects"),
+        ({"model": "zamba2-7b", "serve__input_tokens": 16_000, "serve__output_tokens": 256},
+         "prompt and answer of 16,256 tokens are longer than the 4,096 positions of zamba2-7b: vllm rejects"),
+    ],
+)  # fmt: skip
+def test_requests_beyond_the_positions_are_rejected(flags: dict[str, object], words: str) -> None:
+    sized = served(**{"gpu": "h200-sxm-141gb", "serve__request_rate": 1, **flags})
+    assert sized.rejects
+    assert not sized.ok
+    reasons = summarise(sized).verdict.reasons
+    assert [(reason.code, words in reason.message) for reason in reasons][:1] == [("rejected", True)]
+    free = served(**{"gpu": "h200-sxm-141gb", "serve__request_rate": 1, "serve__engine": "llama.cpp", **flags})
+    assert not free.rejects
+
+
 def test_tensorrt_llm_starts_beyond_the_positions() -> None:
     sized = served(serve__engine="tensorrt-llm", serve__max_model_len=200_000)
     assert not sized.too_long

@@ -20,6 +20,7 @@ DENSE, MOE = "llama-3.1-8b", "mixtral-8x7b"
 KINDS = (DENSE, MOE, "gemma-2-9b", "deepseek-v2-lite", "jamba-v0.1", "qwen3-next-80b-a3b", "gpt-oss-20b")
 # Engines whose kernels multiply packed weights as they read them.
 FUSING = ("vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi", "gpt-fast")
+WRITERS = [name for name in BUILT_IN.names("engine") if load_engine(name).batching.answers]
 
 
 def total(made: ServingJob, work: Work, placements: ReplicaLayouts = ONE) -> float:
@@ -49,7 +50,7 @@ def test_no_work_takes_no_time(name: str, engine: str) -> None:
     assert all(np.all(value == 0) for value in found.parts.values())
 
 
-@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
+@pytest.mark.parametrize("name", WRITERS)
 def test_an_empty_half_adds_nothing(name: str) -> None:
     """A step without prompts costs the same however long they would be, and one without decodes likewise."""
     made = job(serve__engine=name)
@@ -281,7 +282,7 @@ def test_tokens_made_are_tokens_asked_for(engine: str, running: float) -> None:
     assert running / found.requests_per_s[0] >= 100 * found.step_s[0] * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("engine", BUILT_IN.names("engine"))
+@pytest.mark.parametrize("engine", WRITERS)
 def test_more_requests_inside_make_more_tokens_but_each_slower(engine: str) -> None:
     made, running = job(serve__engine=engine), np.array([1.0, 2.0, 8.0, 64.0, 256.0])
     found = steady(made, ReplicaLayouts.of(tp=[1] * 5), Traffic(500.0, 200.0), running)
@@ -291,7 +292,7 @@ def test_more_requests_inside_make_more_tokens_but_each_slower(engine: str) -> N
 
 def test_a_host_that_waits_is_part_of_the_step_only_without_graphs() -> None:
     work = Work(decodes=1, decode_past=100)
-    for name in BUILT_IN.names("engine"):
+    for name in WRITERS:
         made = job(serve__engine=name)
         found: StepTime = step_time(made, ONE, work)
         between = made.engine.step_s + made.engine.sequence_s

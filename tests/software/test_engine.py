@@ -66,7 +66,14 @@ def test_an_engine_of_one_vendor_warns_on_another(name: str) -> None:
         assert any(words in warning for warning in said) is warned
 
 
-@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
+def _static(name: str) -> bool:
+    return load_engine(name).batching.batching == "static"
+
+
+WRITERS = [name for name in BUILT_IN.names("engine") if load_engine(name).batching.answers]
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_an_engine_serves_a_batch(name: str) -> None:
     found = served(serve__engine=name, serve__batch=4)
     point = found.point
@@ -77,12 +84,8 @@ def test_an_engine_serves_a_batch(name: str) -> None:
     assert point.requests_per_s == pytest.approx(4 / point.request_s, rel=1e-9)
 
 
-def _static(name: str) -> bool:
-    return load_engine(name).batching.batching == "static"
-
-
 @pytest.mark.parametrize("load", [{}, {"serve__concurrency": 8}, {"serve__request_rate": 0.05}])
-@pytest.mark.parametrize("name", [name for name in BUILT_IN.names("engine") if not _static(name)])
+@pytest.mark.parametrize("name", [name for name in WRITERS if not _static(name)])
 def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, object]) -> None:
     found = served(serve__engine=name, **load)
     point = found.point
@@ -94,7 +97,7 @@ def test_an_engine_serves_requests_that_come_and_go(name: str, load: dict[str, o
 
 
 @pytest.mark.parametrize("load", ["concurrency", "request_rate"])
-@pytest.mark.parametrize("name", [name for name in BUILT_IN.names("engine") if _static(name)])
+@pytest.mark.parametrize("name", [name for name in WRITERS if _static(name)])
 def test_an_engine_of_one_batch_takes_no_requests_that_come_and_go(name: str, load: str) -> None:
     found = problems(serve__engine=name, **{f"serve__{load}": 4})
     assert len(found) == 1
@@ -102,14 +105,21 @@ def test_an_engine_of_one_batch_takes_no_requests_that_come_and_go(name: str, lo
     assert served(serve__engine=name).resolved.load == "batch"
 
 
-@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
+@pytest.mark.parametrize("name", sorted({*BUILT_IN.names("engine")} - {*WRITERS}))
+def test_an_engine_of_embeddings_alone_writes_no_answers(name: str) -> None:
+    (found,) = problems(serve__engine=name, serve__batch=4)
+    assert f"{name} embeds and scores texts and writes no answers" in found
+    assert served(serve__engine=name, serve__batch=4, serve__output_tokens=0).fits
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_the_fixed_parts_leave_room_on_the_card(name: str) -> None:
     memory = served(serve__engine=name, serve__batch=4).memory
     fixed = sum(float(size[0]) for size in memory.fixed.values())
     assert 0 < fixed + memory.pool_bytes[0] <= memory.usable_bytes
 
 
-@pytest.mark.parametrize("name", BUILT_IN.names("engine"))
+@pytest.mark.parametrize("name", WRITERS)
 def test_settings_of_the_scenario_replace_those_of_the_engine(name: str) -> None:
     given: dict[str, object] = {
         "serve__max_sequences": 7,

@@ -243,6 +243,13 @@ def replicas_divide(asked: AskedIterations, model: ModelShape) -> Found:
     yield from too_many_stages(model, "rollout.pp", pp or 1, f"pp {pp}")
 
 
+def encoders_write_no_answers(asked: AskedIterations, model: ModelShape) -> Found:
+    """An encoder, which other jobs train."""
+    if model.bidirectional:
+        message = f"{model.name} is an encoder and writes no answers, so that reinforcement learning cannot train it"
+        yield "model", message, f"{asked.setting('job', 'embedding')} trains it, as do sft, lora, pretrain and distill"
+
+
 def engine_has_kernels(asked: AskedIterations) -> Found:
     """Sparse attention, and 4-bit floats, that the engine has no kernels for on the accelerator."""
     if asked.engine is not None:
@@ -261,6 +268,7 @@ def trainer_leaves(asked: AskedIterations, server: Server) -> Found:
 ENGINE_RULES: tuple[Rule, ...] = (
     of_server(precision_is_known),
     of_server(trainer_leaves),
+    of_model(encoders_write_no_answers),
     of_model(model_decodes),
     of_model(replicas_divide),
     of_model(lambda asked, model: only_experts_are_narrow(model, asked.scheme, "rollout.weights")),

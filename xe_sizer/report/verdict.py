@@ -28,13 +28,13 @@ from xe_sizer.result.common import (
     UNSURE_MEMORY,
     assumed_hardware,
 )
-from xe_sizer.result.serving import OVERLOADED, QUEUES, TOO_LONG
+from xe_sizer.result.serving import OVERLOADED, QUEUES, REJECTED, TOO_LONG
 
 if TYPE_CHECKING:
     from xe_sizer.result.common import Ledger, Limit, Reason, Sized, Verdict
 
 
-CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES", TOO_LONG: "DOES NOT START"}
+CROWDED = {OVERLOADED: "OVERLOADED", QUEUES: "QUEUES", TOO_LONG: "DOES NOT START", REJECTED: "REJECTS REQUESTS"}
 """Words for a service that cannot take what is asked of it, by the code of the reason."""
 MEMORY_WORDS = {FITS: "FITS", TIGHT: "TIGHT", DOES_NOT_FIT: "DOES NOT FIT"}
 TIGHT_AND_OVER = "OVER"
@@ -252,7 +252,7 @@ def why_text(answer: Sized) -> str:
     if not verdict.fits or first.code == OVERLOADED:
         return reason_text(first)
     missed = missed_text(verdict, answer.currency)
-    told = first.code in (QUEUES, TOO_LONG)
+    told = first.code in (QUEUES, TOO_LONG, REJECTED)
     message = "; ".join(filter(None, (first.message if told else "", missed))) or first.message
     return reason_text(msgspec.structs.replace(first, message=message))
 

@@ -232,6 +232,9 @@ QUEUES = "queues"
 TOO_LONG = "too-long"
 """Code of the reason that the engine does not start: a longer sequence is asked for than the model has positions."""
 
+REJECTED = "rejected"
+"""Code of the reason that the engine takes none of the requests: they are longer than the model has positions."""
+
 
 class Span(Struct, frozen=True):
     """Low, expected and high value of a latency [s]; all three null where it is unbounded."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from xe_sizer.errors import InputError
 from xe_sizer.laws.device import FP4, sixteen_bit
 from xe_sizer.laws.hardware import find_slice
-from xe_sizer.profiles.catalogue import default_engine
+from xe_sizer.profiles.catalogue import default_engine, load_engine
+from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.scenario.conflicts import (
     Asked,
     Found,
@@ -30,8 +31,8 @@ from xe_sizer.software.number_formats import E4M3, GGUF, format_of, narrow_forma
 from xe_sizer.software.speculation import DRAFT_MODEL, EAGLE3, MEDUSA, METHODS, MTP, NO_DRAFTS, drafting_of
 
 if TYPE_CHECKING:
-    from xe_sizer.graph.model import ModelShape
-    from xe_sizer.laws.hardware import Server
+    from xe_sizer.graph.model import ModelShape, SparseKind
+    from xe_sizer.laws.hardware import Accelerator, Server
     from xe_sizer.scenario.scenario import Scenario
     from xe_sizer.software.engine import Engine
     from xe_sizer.software.number_formats import Scheme
@@ -85,10 +86,9 @@ def input_tokens(model: ModelShape) -> float:
 
 def model_decodes(asked: Asked, model: ModelShape) -> Found:
     """Models that do not answer token by token after their prompt, which engines have other schedulers for."""
-    if model.bidirectional or model.encoder_layers:
-        kind = "an encoder" if model.bidirectional else "an encoder-decoder"
+    if model.encoder_layers:
         hint = f"{asked.scenario.caller.call('estimate', asked.scenario.path, {}, ())!r} sizes its training"
-        yield "model", f"{model.name} is {kind}, and inference is sized of decoders alone", hint
+        yield "model", f"{model.name} is an encoder-decoder, and inference is sized of decoders alone", hint
 
 
 def encoders_write_nothing(asked: AskedService, model: ModelShape) -> Found:
@@ -126,6 +126,9 @@ OF_ANSWERS = (
     "draft_cost", "kv_host_gib", "prefix_hit_share", "prefill_replicas", "fit", "cpu_layers",
 )  # fmt: skip
 
+# Keys of what drafts answers.
+OF_DRAFTS = ("speculative", "draft_model")
+
 
 def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
     """What there is without output tokens alone, or with them alone."""
@@ -138,7 +141,8 @@ def answers_have_tokens(asked: AskedService, model: ModelShape) -> Found:
         for key in (key for key, value in without.items() if value is not None):
             yield key, f"'{key.rpartition('.')[2]}' is for embeddings and scores, without output tokens", hint
         return
-    for name in filter(partial(getattr, serve), OF_ANSWERS):
+    drafts = tuple(name for name in OF_DRAFTS if getattr(serve, name) not in (None, NO_DRAFTS))
+    for name in (*filter(partial(getattr, serve), OF_ANSWERS), *drafts):
         hint = "leave it out" if model.bidirectional else "leave it out, or give output_tokens"
         yield f"serve.{name}", f"'{name}' needs output tokens, and there are none", hint
     for name in filter(partial(getattr, limits), ("max_ttft_s", "max_tpot_s")):
@@ -317,12 +321,23 @@ def hours_have_a_load(asked: AskedService) -> Found:
 
 def engine_takes_the_load(asked: AskedService, engine: Engine) -> Found:
     """Loads that an engine does not take which runs one batch after the other."""
-    static = engine.batching.batching == "static"
+    static = engine.batching.batching == "static" and engine.batching.answers
     decodes = asked.model is None or output_tokens(asked.scenario, asked.model)
     for load in ("request_rate", "concurrency", "users") if static and decodes else ():
         if asked.has(f"serve.{load}"):
             message = f"{engine.name} runs one batch from its start to its end and takes no {load}"
             yield f"serve.{load}", message, "give a batch, or an engine that batches continuously, such as vllm"
+
+
+def engine_writes(asked: AskedService, engine: Engine) -> Found:
+    """Answers of an engine that embeds and scores alone; those of encoders have a problem of their own."""
+    model = asked.model
+    if model is None or model.bidirectional or engine.batching.answers:
+        return
+    if output_tokens(asked.scenario, model):
+        without, writer = asked.setting("serve.output_tokens", 0), asked.setting("serve.engine", default_engine())
+        hint = f"{without} asks for none; {writer} writes them"
+        yield "serve.engine", f"{engine.name} embeds and scores texts and writes no answers", hint
 
 
 def prefill_goes_apart(asked: AskedService, engine: Engine) -> Found:
@@ -446,6 +461,21 @@ def only_experts_are_narrow(model: ModelShape, scheme: Scheme | None, key: str) 
         yield key, message, "nvfp4, int4 or awq quantize every linear layer"
 
 
+# Generations of accelerators as people who buy them say.
+GENERATIONS = {"blackwell": "data-centre Blackwell (such as B200)", "blackwell-rtx": "RTX Blackwell"}
+
+
+def _generations(names: Iterable[str]) -> str:
+    return ", ".join(GENERATIONS.get(name, name.upper() if name.startswith("cdna") else name.title()) for name in names)
+
+
+def _picking(kind: SparseKind, accelerator: Accelerator) -> tuple[str, ...]:
+    """Engines that people serve with at scale and that have kernels of a kind of sparse attention on it."""
+    engines = (each for each in map(load_engine, BUILT_IN.names("engine")) if each.batching.disaggregates)
+    able = (each for each in engines if each.kernels.picks(kind, accelerator.generation))
+    return tuple(each.name for each in able if not each.vendors or accelerator.vendor in each.vendors)
+
+
 def _released(engine: Engine) -> str:
     return f"{engine.name} {engine.release}" if engine.release else engine.name
 
@@ -463,9 +493,11 @@ def queries_pick_keys(asked: Asked, engine: Engine, section: str = "serve") -> F
         return
     there = kernels.sparse_on[kind]
     here = f" on {server.accelerator.name}" if there else ""
-    has = f"it has it on {', '.join(there)}" if there else "newer releases of vllm and sglang have it"
+    has = f"it has it on {_generations(there)}" if there else "newer releases of vllm and sglang have it"
+    able = [asked.setting("serve.engine", name) for name in _picking(kind, server.accelerator)]
+    others = f"; {' or '.join(able)} has it on {server.accelerator.name}" if able else ""
     dense = f"; {asked.setting('serve.engine', default_engine(GGUF))} attends to all tokens, on any GPU"
-    hint = has + dense * (section == "serve")  # no trainer starts that engine
+    hint = has + (others + dense) * (section == "serve")  # a trainer has engines of its own
     yield f"{section}.engine", f"{_released(engine)} has no sparse attention{here}, which {model.name} needs", hint
 
 
@@ -480,7 +512,7 @@ def engine_has_fp4(asked: Asked, engine: Engine, scheme: Scheme | None, section:
     generation, gpu, name = server.accelerator.generation, server.accelerator.name, scheme.weights.name
     kernels = engine.fp4_kernels(scheme.weights)
     if scheme.weights.peak == FP4 and generation not in (kernels.generations if kernels else ()):
-        there = f"it has on {', '.join(kernels.generations)}; " if kernels else ""
+        there = f"it has on {_generations(kernels.generations)}; " if kernels else ""
         instead = narrow_formats(server.accelerator.peak_flops_per_s)[0].name
         hint = f"{there}take {asked.setting(f'{section}.weights', instead)}, or int4"
         yield f"{section}.weights", f"{_released(engine)} has no kernels for {name} on {gpu}", hint
@@ -603,6 +635,7 @@ RULES: tuple[Rule, ...] = (
     of_model(experts_divide),
     of_engine(layers_are_whole),
     needs("serve.micro_batches", "serve.expert_gpus", "say how many GPUs hold experts alone, or auto"),
+    of_engine(engine_writes),
     of_engine(engine_takes_the_load),
     *(needs(f"serve.prefill_{size}", "serve.prefill_replicas", _APART) for size in ("tp", "pp", "ep", "dp")),
     of_engine(prefill_goes_apart),

@@ -478,7 +478,7 @@ class ServingEstimate(Immutable):
     def keeps_limits(self) -> bool:
         """Whether the service takes its load and keeps every limit, as sure as was asked."""
         kept = all(limit.ok for limit in self.limits) and not any(memory_doubt(self, self.confidence))
-        return kept and not self.overloaded and not self.queues and not self.too_long
+        return kept and not self.overloaded and not (self.queues or self.too_long or self.rejects)
 
     @property
     def ok(self) -> bool:
@@ -624,6 +624,16 @@ class ServingEstimate(Immutable):
         job, asked = self.resolved.job, self.resolved.scenario.values.serve.max_model_len or 0
         refuses = job.engine.memory.beyond_positions == "refuses"
         return refuses and bool(job.model.max_positions) and asked > job.model.max_positions
+
+    @property
+    def rejects(self) -> bool:
+        """Whether the mean request has more tokens than the engine takes, which are no more than the positions.
+
+        Source: max_model_len of vLLM, and context_length of SGLang.
+        """
+        job = self.resolved.job
+        refuses = job.engine.memory.beyond_positions == "refuses" and bool(job.model.max_positions)
+        return refuses and self.resolved.request_tokens > job.model.max_positions
 
     def holds_one(self, tokens: int) -> bool:
         """Whether the cache of a replica holds one sequence of this length, or as many as it is started with."""

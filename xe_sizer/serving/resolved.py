@@ -108,11 +108,15 @@ class ResolvedService(Immutable):
         return self.scenario.values.serve.max_model_len if refuses else None
 
     @property
+    def request_tokens(self) -> float:
+        """Tokens of the mean request at its end, the last of its turns."""
+        return max(self.traffic.inputs, self.turns.longest if self.turns else 0.0) + self.traffic.outputs
+
+    @property
     def must_hold(self) -> float:
         """The longest sequence that a cache must hold: a request, or what was asked for of the model's positions."""
-        request = max(self.traffic.inputs, self.turns.longest if self.turns else 0.0) + self.traffic.outputs
         asked = self.asked_len or 0
-        return max(request, min(asked, self.job.model.max_positions or asked))
+        return max(self.request_tokens, min(asked, self.job.model.max_positions or asked))
 
     def unlikely_limits(self) -> Iterator[tuple[str, float]]:
         """Limits on latency, written without a unit, that look like milliseconds: name and value [s]."""

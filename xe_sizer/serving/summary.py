@@ -17,6 +17,7 @@ from xe_sizer.result.serving import (
     DISAGGREGATED,
     OVERLOADED,
     QUEUES,
+    REJECTED,
     TOO_LONG,
     Adapters,
     Aggregated,
@@ -1206,6 +1207,8 @@ def _reasons(estimate: ServingEstimate) -> Iterator[Reason]:
         yield shortage(estimate)
     elif estimate.too_long:
         yield _too_long_reason(estimate)
+    elif estimate.rejects:
+        yield _rejected_reason(estimate)
     elif estimate.overloaded:
         yield _overload(estimate)
     elif estimate.queues:
@@ -1224,6 +1227,13 @@ def _too_long_reason(estimate: ServingEstimate) -> Reason:
     asked, positions = resolved.scenario.values.serve.max_model_len or 0, resolved.job.model.max_positions
     whose = f"max_model_len {asked:,} is more than the {positions:,} positions of {resolved.job.model.name}"
     return Reason(code=TOO_LONG, message=f"{whose}: {resolved.job.engine.name} refuses to start")
+
+
+def _rejected_reason(estimate: ServingEstimate) -> Reason:
+    resolved, model = estimate.resolved, estimate.resolved.job.model
+    what = "prompt and answer" if resolved.traffic.outputs else "texts"
+    whose = f"{what} of {resolved.request_tokens:,.0f} tokens are longer than the {model.max_positions:,} positions"
+    return Reason(code=REJECTED, message=f"{whose} of {model.name}: {resolved.job.engine.name} rejects such requests")
 
 
 def _overload(estimate: ServingEstimate) -> Reason:

@@ -292,6 +292,7 @@ class EngineBatching(_Part, frozen=True):
     disaggregates : replicas that only read prompts hand their cache over to others that only decode
     drafts : methods of speculative decoding that it has (`software.speculation`)
     pads : texts without output that share a step are padded to the longest of them
+    answers : it writes tokens; else it embeds and scores texts, and does nothing else
     """
 
     batching: Literal["continuous", "static"]
@@ -309,6 +310,7 @@ class EngineBatching(_Part, frozen=True):
     disaggregates: bool
     drafts: tuple[str, ...]
     pads: bool
+    answers: bool
 
 
 class EngineOnCard(_Part, frozen=True):
