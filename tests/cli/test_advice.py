@@ -135,7 +135,7 @@ REMEDIES = {
             f"--model llama-2-13b {SERVER} --gpus 8 --stack megatron-lm --tp 1 --pp 1 --dp 8 --recompute full "
             "--micro-batch 1"
         ),
-        "--tp 4 --dp 2",
+        "--tp 2 --dp 4",
         False,
     ),
     "pipeline stages": (

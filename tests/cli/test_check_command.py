@@ -119,7 +119,7 @@ def test_services_in_the_table_and_in_junit(cli: Cli, estimator: Estimator, mixe
     chat, slow = (next(line for line in lines if f"{name}.yaml " in line) for name in ("c-chat", "d-slow"))
     assert " FITS, SERVES " in chat
     assert re.search(r" per token   \S+ to \S+ ms   (limits met|max_\S+ met, likely .*)$", chat.rstrip())
-    assert slow.rstrip().endswith("misses max_tpot_s (7.5 ms)")
+    assert slow.rstrip().endswith("misses max_tpot_s (6.5 ms)")
     root = ET.fromstring(cli("check", mixed, "--format", "junit").out)
     failed = [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None]
     assert sorted(failed) == ["fits", "limit max_tpot_s"]

@@ -99,7 +99,7 @@ def test_offloading_chooses_the_stage_that_fits(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("model", "hint"),
     [
-        ("gemma 4", "'gemma-4-26b-a4b' or 'gemma-4-31b'"),
+        ("gemma 4", "'gemma-4-12b', 'gemma-4-26b-a4b', 'gemma-4-31b', 'gemma-4-e2b' or 'gemma-4-e4b'"),
         ("Llama 3.1", "'llama-3.1-8b', 'llama-3.1-70b' or 'llama-3.1-405b'"),
     ],
 )
