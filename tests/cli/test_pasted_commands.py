@@ -141,7 +141,7 @@ def test_no_stages_are_forced_upon_a_service_to_save_gpus(cli: Cli, host_gib: st
 
 def test_of_as_many_gpus_replicas_inside_a_server_are_taken(cli: Cli) -> None:
     ran = cli(
-        "serve", "--model", "llama-3.3-70b", "--server", "dell-xe9680-h100", "--users", "500", "--input-tokens", "2000",
+        "serve", "--model", "llama-3.3-70b", "--server", "dell-xe9680-h100", "--users", "550", "--input-tokens", "2000",
         "--output-tokens", "400", "--ttft", "1", "--tpot", "0.05", "--brief",
     )  # fmt: skip
     first_screen = "\n".join(ran.out.splitlines()[:4])

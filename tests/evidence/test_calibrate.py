@@ -96,7 +96,7 @@ def test_the_range_narrows_with_different_runs_and_not_with_repeats() -> None:
     few = calibrate(RUNS[:4], "megatron-lm", "ours")
     repeated = calibrate([*RUNS[:4], *RUNS[:4]], "megatron-lm", "ours")
     all_of_them = calibrate(RUNS, "megatron-lm", "ours")
-    assert few.stack.uncertainty > 0.14, "four runs that agree say little about a fifth"
+    assert few.stack.uncertainty > 0.13, "four runs that agree say little about a fifth"
     assert repeated.parts == 4
     assert repeated.stack.uncertainty == pytest.approx(few.stack.uncertainty, rel=0.1)
     assert all_of_them.stack.uncertainty < 0.7 * few.stack.uncertainty

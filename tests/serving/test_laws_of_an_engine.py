@@ -116,7 +116,7 @@ def test_the_engines_own_all_reduce_starts_sooner() -> None:
 
 def test_modules_that_stay_in_16_bit() -> None:
     assert wide_modules(WIDE) == frozenset()
-    assert wide_modules(W4) == {"head", "router", "embedding", "vision"}
+    assert wide_modules(W4) == {"head", "router", "embedding", "norm", "vision"}
     experts = Scheme(FORMATS["mxfp4"], FORMATS["bf16"], FORMATS["bf16"], "bf16")
     assert {"qkv", "mlp", "output_projection", "head"} <= wide_modules(experts)
 

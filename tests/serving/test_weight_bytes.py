@@ -10,10 +10,10 @@ from serving_cases import BF16, asked
 
 from xe_sizer.graph.model import ModelShape
 from xe_sizer.graph.vision import vision_parameters
-from xe_sizer.graph.weights import Weight, count_parameters, embedding_weights, head_weights, layer_weights
+from xe_sizer.graph.weights import NGRAM_TABLE, Weight, count_parameters, embedding_weights, head_weights, layer_weights
 from xe_sizer.profiles.finder import BUILT_IN
 from xe_sizer.serving.job import ReplicaLayouts
-from xe_sizer.serving.memory import rank_weight_bytes, weight_bytes
+from xe_sizer.serving.memory import NARROW_TABLE_BYTES, rank_weight_bytes, weight_bytes
 from xe_sizer.software.number_formats import FORMATS, Scheme
 
 NAMES = BUILT_IN.names("model")
@@ -60,13 +60,14 @@ def test_sixteen_bit_weights_are_two_bytes_a_parameter(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fp8_weights_are_one_byte_in_the_products_of_the_layers(name: str) -> None:
-    """Embeddings, head, router, norms, biases and encoders of images stay in 16 bit, as in compressed-tensors."""
+    """Embeddings, head, router, norms, biases and encoders of images stay in 16 bit, tables of n-grams have scales."""
     model, size = REGISTRY.model(name), 0.0
     size += 2.0 * vision_parameters(model.vision) if model.vision else 0.0
     for layers, weight in tensors(model):
         matrix = weight.copies * weight.inputs * weight.outputs
-        kept = weight.kind != "linear" or weight.module in ("head", "embedding", "router")
-        size += layers * (matrix * (2 if kept else 1) + 2 * weight.copies * weight.bias)
+        kept = weight.kind != "linear" or weight.module in ("head", "embedding", "norm", "router")
+        each = NARROW_TABLE_BYTES if weight.name == NGRAM_TABLE else 2 if kept else 1
+        size += layers * (matrix * each + 2 * weight.copies * weight.bias)
     assert weight_bytes(model, FP8) == pytest.approx(size, rel=1e-9)
     assert weight_bytes(model, FP8) < weight_bytes(model, BF16)
 

@@ -46,7 +46,7 @@ def test_with_prices_the_cheapest_comes_first() -> None:
 
 
 def test_what_misses_a_limit_comes_behind_what_keeps_it() -> None:
-    found = fleet(asked(limits__max_tpot_s=0.012), REGISTRY, named("l4", "b200"))
+    found = fleet(asked(limits__max_tpot_s=0.01), REGISTRY, named("l4", "b200"))
     kept = [one.ok for one in found.answers]
     assert kept == sorted(kept, reverse=True)
     assert set(kept) == {True, False}

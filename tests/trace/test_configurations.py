@@ -34,6 +34,7 @@ AUTO = (
 # The class cannot be built from what it assumes, or assumes what no model has.
 WITHOUT_DEFAULTS = {
     "deberta-v2", "deepseek_v2", "dots1", "glm4_moe", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "nemotron",
+    "qwen4_exp_text",
 }  # fmt: skip
 COUNTED_OTHERWISE = {
     "longcat_flash",  # experts that do nothing have weights in its class, not in the published model

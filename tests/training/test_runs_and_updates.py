@@ -108,7 +108,7 @@ def test_matrices_are_gathered_over_states_and_over_tensor_ranks() -> None:
 
 
 def test_weights_that_all_tensor_ranks_hold_are_not_gathered_over_them() -> None:
-    known = {"inputs": 3, "outputs": 5, "copies": 2}
+    known = {"inputs": 3, "outputs": 5, "copies": 2, "sharing": 1}
     found = [
         weight_matrices(SimpleNamespace(**known, split=split), 4)  # type: ignore[arg-type]
         for split in ("expert", "replicated", "column")

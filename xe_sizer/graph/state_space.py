@@ -34,7 +34,10 @@ SCORE_BYTES = 12.0  # counted: a score within a chunk is written and read in flo
 # Fitted, of a channel and head: decays of every channel, and queries and keys times them, between the kernels; 4.5 ns
 # of a token and head on H100, 3.1 on B200 and 17.7 on L40S.
 CHANNEL_GATE_BYTES = 48.0
-NARROW = ("decay", "gate")  # what Kimi delta attention may project through a narrow width
+NARROW = {
+    "decay": "decay",
+    "gate": "mixer_gate",
+}  # what Kimi delta attention may project through a narrow width, and the names of its weights
 # Convolution and gated norm as one kernel each way, counting what it reads and writes.
 CONV_PASSES, CONV_LAUNCHES = (2.0, 4.0), (1.0, 2.0)
 GATE_PASSES, GATE_LAUNCHES = (3.0, 6.0), (1.0, 2.0)
@@ -94,9 +97,9 @@ def state_space_half(block: Block, space: StateSpace, own_norm: bool = True) -> 
         return
     if space.kind != "mamba-1":
         yield from _inputs(block, space, linear(block, "step size", ("dt",), tokens, inputs.zeros))
-    for name in NARROW:
-        yield from linear(block, f"{name} down", (f"{name}_down",), tokens, inputs.zeros)
-        yield from linear(block, f"{name} up", (f"{name}_up",), tokens, tokens * getattr(space, f"{name}_rank") * e)
+    for name, weight in NARROW.items():
+        yield from linear(block, f"{name} down", (f"{weight}_down",), tokens, inputs.zeros)
+        yield from linear(block, f"{name} up", (f"{weight}_up",), tokens, tokens * getattr(space, f"{name}_rank") * e)
     # The fused kernels keep what the projection returned, and rebuild the rest from it in the backward.
     kept = (inner + mixed) * e
     mixing = "convolution" if space.conv_kernel > 1 else "activation"

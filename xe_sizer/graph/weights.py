@@ -37,13 +37,13 @@ class Weight(Immutable):
 
     name     canonical: q, k, v, o, the same with cross_ before them, q_down, q_up, kv_down, kv_up, output_gate, o_down,
              entries, indexer_q, indexer_k, indexer_entries, indexer_head_weights, sinks, in, x, dt, decay_down,
-             decay_up, gate_down, gate_up, out and the vectors of state-space mixers, own_q_down, own_q_up, the same of
-             k and v, own_down, own_up, own_out of layers that share the others, streams, stream_down, stream_up,
-             stream_shares, ngram_table, ngram_values, ngram_scales, gate, up, down, input_gate, input_projection,
-             router, latent_down, latent_up, expert_gate, expert_up, expert_down, shared_gate, shared_expert_gate,
-             shared_expert_up, shared_expert_down, embedding, position, token_type, layer_embedding, layer_inputs,
-             relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler, classifier, and
-             the norms (`*_norm`)
+             decay_up, mixer_gate_down, mixer_gate_up, out and the vectors of state-space mixers, own_q_down, own_q_up,
+             the same of k and v, own_down, own_up, own_out of layers that share the others, streams, stream_down,
+             stream_up, stream_shares, ngram_table, ngram_values, ngram_scales, gate, up, down, input_gate,
+             input_projection, router, latent_down, latent_up, expert_gate, expert_up, expert_down, shared_gate,
+             shared_expert_gate, shared_expert_up, shared_expert_down, embedding, position, token_type, layer_embedding,
+             layer_inputs, relative_positions, embedding_in, embedding_out, head_transform, head, head_bias, pooler,
+             classifier, and the norms (`*_norm`)
     module   embedding | norm | qkv | attention | output_projection | state_space | mlp | experts | router | head
     kind     linear | vector | embedding
     inputs   rows of the matrix [-]; 1 for a vector
@@ -713,7 +713,7 @@ def _kimi_delta_weights(model: ModelShape, space: StateSpace) -> tuple[Weight, .
         _mixer("in", model.hidden, space.mixed_channels + gate + decay, "column"),
         _mixer("dt", model.hidden, space.heads, "column"),
         *_narrow(model, "decay", space.decay_rank, space.inner),
-        *_narrow(model, "gate", space.gate_rank, space.inner),
+        *_narrow(model, "mixer_gate", space.gate_rank, space.inner),
         _vector("conv", space.mixed_channels * space.conv_kernel),
         _vector("decay", space.heads),
         _vector("dt_bias", space.inner),

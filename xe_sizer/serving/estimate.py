@@ -629,10 +629,13 @@ class ServingEstimate(Immutable):
     def rejects(self) -> bool:
         """Whether the mean request has more tokens than the engine takes, which are no more than the positions.
 
+        Lengths that nobody gave are no reason.
+
         Source: max_model_len of vLLM, and context_length of SGLang.
         """
-        job = self.resolved.job
-        refuses = job.engine.memory.beyond_positions == "refuses" and bool(job.model.max_positions)
+        job, serve = self.resolved.job, self.resolved.scenario.values.serve
+        given = serve.input_tokens is not None or serve.output_tokens is not None
+        refuses = given and job.engine.memory.beyond_positions == "refuses" and bool(job.model.max_positions)
         return refuses and self.resolved.request_tokens > job.model.max_positions
 
     def holds_one(self, tokens: int) -> bool:

@@ -173,6 +173,14 @@ def counted_at_most(ledger: Ledger) -> dict[str, float]:
 
     No run of the job as it is described peaks below their sum, whatever its activations and its allocator do.
 
+    Parameters
+    ----------
+    ledger : the parts of memory, shape (stage, moment, layout) [bytes]
+
+    Returns
+    -------
+    dict of float, by the name of the part [bytes]
+
     Source: definition; what is offloaded or paged is not on the card, and no part of them.
     """
     parts = {part.name: ledger.components[part.name] for part in COUNTED_PARTS if part.name in ledger.components}
