@@ -45,7 +45,7 @@ COMMANDS = {
     "purchase": (
         "plan --model llama-3.1-70b --job sft --stack nemo --samples 100000 --mean-tokens 1000 --epochs 3 "
         "--max-hours 24 --max-gpus 64 --among dell-xe9680-h100 --among dell-xe9680-h200 --among aws-p5.48xlarge "
-        "--among rtx-4090 --among t4 --capex-per-server dell-xe9680-h100=290000 "
+        "--among rtx-5090 --among t4 --capex-per-server dell-xe9680-h100=290000 "
         "--capex-per-server dell-xe9680-h200=340000 --kwh-price 0.18"
     ),
     "pipeline": (

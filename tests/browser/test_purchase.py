@@ -11,7 +11,7 @@ import pytest
 from devtools import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.parametrize("page", ["purchase"], indirect=True)]
-KINDS = ("dell-xe9680-h100", "dell-xe9680-h200", "aws-p5.48xlarge", "rtx-4090", "t4")
+KINDS = ("dell-xe9680-h100", "dell-xe9680-h200", "aws-p5.48xlarge", "rtx-5090", "t4")
 FIRST = "document.querySelector('.pictures figure')"
 TABLE = """[...document.querySelectorAll('section')].find(each => each.innerText.startsWith('Kinds of hardware'))"""
 ROWS = f"[...{TABLE}.querySelectorAll('tbody tr')].map(row => [...row.cells].map(cell => cell.innerText))"
@@ -41,7 +41,7 @@ def test_the_table_has_a_row_for_each_that_is_read_in_whole_words(browser: Brows
     assert {row[0] for row in rows} == set(KINDS)
     assert rows[0][-1].startswith("recommended, limits met (")
     outcomes = {row[0]: row[-1] for row in rows}
-    assert outcomes["rtx-4090"].startswith("misses limits: max_hours is 24 h, the nearest plan takes ")
+    assert outcomes["rtx-5090"].startswith("misses limits: max_hours is 24 h, the nearest plan takes ")
     assert outcomes["t4"] == "no layout fits on up to 64 GPUs"
     lines = (
         f"[...{TABLE}.querySelectorAll('td.n')].filter(each => getComputedStyle(each).whiteSpace != 'nowrap').length"
