@@ -14,8 +14,8 @@ from xe_sizer.graph.blocks import (
     leave_parallel,
     linear,
     memory_bound,
+    narrow_product,
     norm,
-    own_product,
     residual,
 )
 from xe_sizer.graph.inputs import MASK, Block
@@ -368,7 +368,7 @@ def _projections(block: Block, tokens: Array) -> Iterator[Operator]:
         return
     if model.shared_blocks:
         for name in ("q", "k", "v"):
-            yield from own_product(block, f"own_{name}", model.shared_blocks.attention_rank)
+            yield from narrow_product(block, f"own {name}", f"own_{name}", model.shared_blocks.attention_rank)
     if inputs.fused_qkv:
         # With those of an indexer, which read the same (MinimaxM3QKVParallelLinearWithIndexer of vLLM).
         yield from linear(block, "qkv", ("q", "k", "v", *_scorer(inputs)), tokens, inputs.hidden_bytes)

@@ -138,27 +138,29 @@ def linear(block: Block, name: str, parts: tuple[str, ...], tokens: Array, input
         yield from beside(block, adapter, tokens)
 
 
-def own_product(block: Block, name: str, rank: int) -> Iterator[Operator]:
-    """What a layer adds to weights that it shares with others, through a narrow width: two products.
+def narrow_product(block: Block, name: str, weights: str, rank: int) -> Iterator[Operator]:
+    """A product through a narrow width: two products, whose input another one keeps.
 
-        C = (A D) U,  D: inputs x rank, U: rank x outputs, both of the layer alone
+        C = (A D) U,  D: inputs x rank, U: rank x outputs
 
     Parameters
     ----------
     block : a kind of layer with its weights, and the inputs of the graph
-    name : of the weights, without `_down` and `_up`; those that the layer lacks are passed over
+    name : of the operators, before `down` and `up`
+    weights : their name, without `_down` and `_up`; those that the layer lacks are passed over
     rank : width between the two [-]
 
     Returns
     -------
     iterator of Operator; sizes [-] and bytes [bytes] broadcast to shape (rank shape,)
 
-    Source: Zamba2Attention and Zamba2MLP of transformers.
+    Source: Zamba2Attention and Zamba2MLP of transformers, what layers add to weights that they share; Kimi delta
+    attention.
     """
     inputs, tokens = block.inputs, block.inputs.rank.tokens
-    yield from linear(block, f"{name}_down".replace("_", " "), (f"{name}_down",), tokens, inputs.zeros)
+    yield from linear(block, f"{name} down", (f"{weights}_down",), tokens, inputs.zeros)
     narrow_bytes = tokens * rank * inputs.element_bytes
-    yield from linear(block, f"{name}_up".replace("_", " "), (f"{name}_up",), tokens, narrow_bytes)
+    yield from linear(block, f"{name} up", (f"{weights}_up",), tokens, narrow_bytes)
 
 
 def beside(block: Block, adapter: Adapter, tokens: Array) -> Iterator[Operator]:

@@ -14,8 +14,8 @@ from xe_sizer.graph.blocks import (
     leave_parallel,
     linear,
     memory_bound,
+    narrow_product,
     norm,
-    own_product,
     residual,
     visited_places,
 )
@@ -183,7 +183,7 @@ def _dense(block: Block) -> Iterator[Operator]:
         for op in linear(block, "up", ("up",), tokens, up_bytes):
             yield replace(op, forward_temporary_bytes=op.forward_temporary_bytes + waiting)
     if inputs.model.shared_blocks:
-        yield from own_product(block, "own", inputs.model.shared_blocks.mlp_rank)
+        yield from narrow_product(block, "own", "own", inputs.model.shared_blocks.mlp_rank)
     width = tokens * inputs.model.ffn / inputs.rank.tp
     # In place the backward computes what the down projection has read once more, and the gradients of gate and up, in
     # the gradient of that and in gate and up (Unsloth kernels/swiglu.py, _DWf_DW_dfg_kernel).

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from xe_sizer.graph.blocks import enter_parallel, exchange, leave_parallel, linear, memory_bound, norm, residual
+from xe_sizer.graph.blocks import (
+    enter_parallel,
+    exchange,
+    leave_parallel,
+    linear,
+    memory_bound,
+    narrow_product,
+    norm,
+    residual,
+)
 from xe_sizer.graph.operators import Matmul, Scan
 from xe_sizer.units import FLOAT32
 
@@ -97,9 +106,8 @@ def state_space_half(block: Block, space: StateSpace, own_norm: bool = True) -> 
         return
     if space.kind != "mamba-1":
         yield from _inputs(block, space, linear(block, "step size", ("dt",), tokens, inputs.zeros))
-    for name, weight in NARROW.items():
-        yield from linear(block, f"{name} down", (f"{weight}_down",), tokens, inputs.zeros)
-        yield from linear(block, f"{name} up", (f"{weight}_up",), tokens, tokens * getattr(space, f"{name}_rank") * e)
+    for name, weights in NARROW.items():
+        yield from narrow_product(block, name, weights, getattr(space, f"{name}_rank"))
     # The fused kernels keep what the projection returned, and rebuild the rest from it in the backward.
     kept = (inner + mixed) * e
     mixing = "convolution" if space.conv_kernel > 1 else "activation"
